@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every patch in e2e/broken must apply: make broken proves that a test notices each break.
+// Every patch in e2e/broken must apply, because "make broken" uses it to prove that a test catches the defect.
 func TestPatchesApply(t *testing.T) {
 	patches, err := filepath.Glob("../e2e/broken/*.patch")
 	if err != nil || len(patches) == 0 {

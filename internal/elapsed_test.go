@@ -28,7 +28,7 @@ func TestHostTestsDoNotCompareTimes(t *testing.T) {
 	})
 }
 
-// eachFile visits the Go files of the module, except the lab's: make test does not run its tests.
+// eachFile visits the Go files of the module, except the lab's, because make test does not run the lab's tests.
 func eachFile(t *testing.T, visit func(path string, file *ast.File, at func(token.Pos) token.Position)) {
 	t.Helper()
 	for _, root := range []string{"../internal", "../cmd", "../e2e"} {

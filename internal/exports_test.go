@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestExportedNamesHaveUsers: some other package uses each exported function and variable of the packages below
-// internal.
+// TestExportedNamesHaveUsers: each exported function and variable of the packages below internal is used by another
+// package.
 func TestExportedNamesHaveUsers(t *testing.T) {
 	exported, used := map[string]token.Position{}, map[string]bool{}
 	eachFile(t, func(path string, file *ast.File, at func(token.Pos) token.Position) {

@@ -188,7 +188,7 @@ func TestImports(t *testing.T) {
 		}
 		rule, ok := layers[pkg.name]
 		if !ok {
-			t.Errorf("internal/%s has no entry in layers: add the imports that it may have, and the reason", pkg.name)
+			t.Errorf("internal/%s has no entry in layers; add its allowed imports and the reason", pkg.name)
 			continue
 		}
 		for _, imported := range pkg.imports {

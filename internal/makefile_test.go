@@ -93,7 +93,7 @@ func TestMakefileNamesTests(t *testing.T) {
 		t.Fatal("the Makefile selects no tests by name")
 	}
 	for _, c := range chosen {
-		names, _, _ := strings.Cut(strings.TrimPrefix(c[2], "^Test"), "$$") // then come subtests
+		names, _, _ := strings.Cut(strings.TrimPrefix(c[2], "^Test"), "$$") // the names of subtests follow
 		checkTests(t, c[1], strings.Split(strings.Trim(names, "()"), "|"))
 	}
 	for _, p := range parts {

@@ -19,7 +19,7 @@ var aptInstall = regexp.MustCompile(`\bapt(?:-get)? install (?:\\\n|.)*`)
 func TestOneListOfPackages(t *testing.T) {
 	names, programs := listedPackages(t)
 	notPrograms := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.Contains(programs, name) || name == "prometheus" // texts name the product
+		return slices.Contains(programs, name) || name == "prometheus" // other files may mention the product
 	})
 	err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
 		switch {

@@ -10,7 +10,7 @@ import (
 )
 
 // proxyCleanup matches kube-proxy's own cleanup, which removes all virtual servers of a node. allowed matches a warning
-// against it.
+// against that cleanup.
 var (
 	proxyCleanup = regexp.MustCompile(`(?:\S+ ){0,3}\S*kube-proxy[^.;:|]{0,20}--cleanup\b`)
 	allowed      = regexp.MustCompile("^(?:\\S+ )?[Dd]o not run `kube-proxy --cleanup$")

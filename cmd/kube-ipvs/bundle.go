@@ -22,11 +22,11 @@ func newBundle(m *machine.Machine) *cobra.Command {
 	b := bundleCommand{machine: m}
 	cmd := &cobra.Command{
 		Use:   "bundle [FILE | -]",
-		Short: "Collect what a bug report needs in one archive",
+		Short: "Create an archive for a bug report",
 		Long: `bundle writes a .tar.gz with what a bug report needs: the output of the inspection commands, the agent's
 history and metrics, the virtual servers, sets and rules of kube-ipvs, modules, sysctls, addresses, routes
-and the end of logs. manifest.json lists every file, with its command, its duration and its error. A part
-that fails or takes too long does not stop the others.
+and the tail of the logs. manifest.json lists every file, with the command, the duration and any error. A
+part that fails or takes too long does not stop the others.
 
 The archive contains names and addresses of Services, pods and nodes. It contains no credentials: no kubeconfig,
 token, environment, private key or annotation of another program. Values that look like credentials are replaced
@@ -55,9 +55,9 @@ type bundleCommand struct {
 
 func (b *bundleCommand) run(cmd *cobra.Command, path string) error {
 	if out, isFile := cmd.OutOrStdout().(*os.File); path == "-" && isFile && term.IsTerminal(int(out.Fd())) {
-		return usageError{errors.New("the archive would go to a terminal; redirect stdout, or name a file"), cmd.CommandPath()}
+		return usageError{errors.New("stdout is a terminal; redirect it, or name a file"), cmd.CommandPath()}
 	}
-	v, _, _ := b.askWhy(cmd, agent.Query{}) // without an agent, status.json has the reason
+	v, _, _ := b.askWhy(cmd, agent.Query{}) // without an agent, status.json contains the reason
 	manifest := &bundle.Manifest{Time: time.Now().UTC(), Version: version}
 	if v != nil {
 		manifest.Node = v.Node.Name

@@ -210,7 +210,7 @@ type loggingHost struct {
 
 func (h loggingHost) KernelLog() (string, error) { return h.log, nil }
 
-// TestBundleFile: only the owner can read the file, it replaces no other file, and the command prints its name.
+// TestBundleFile: only the owner can read the file, it never replaces an existing file, and the command prints its name.
 func TestBundleFile(t *testing.T) {
 	s := newStage(t)
 	path := filepath.Join(t.TempDir(), "b.tar.gz")

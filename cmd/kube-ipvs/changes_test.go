@@ -58,7 +58,7 @@ func TestCleanupCommand(t *testing.T) {
 	_, stderr, status := served.call(t, withFlags("cleanup", "--keep-services")...)
 	state := served.fake.State()
 	if status != 0 || !state.Device || len(state.Servers) != 5 || len(state.Addresses) != 4 || len(state.Sets) > 0 {
-		t.Errorf("--keep-services: status %d, %s, left\n%s", status, stderr, served.fake.Dump())
+		t.Errorf("--keep-services: status %d, %s, remaining state\n%s", status, stderr, served.fake.Dump())
 	}
 	for _, rules := range state.Rules {
 		if len(rules.Chains)+len(rules.Jumps) > 0 {
@@ -70,7 +70,7 @@ func TestCleanupCommand(t *testing.T) {
 		s := newStage(t)
 		out, _, status := s.call(t, withFlags("cleanup", "-o", form)...)
 		if left := s.fake.State(); status != 0 || left.Device || len(left.Servers)+len(left.Sets)+len(left.Addresses) > 0 {
-			t.Errorf("-o %s: status %d, left\n%s", form, status, s.fake.Dump())
+			t.Errorf("-o %s: status %d, remaining state\n%s", form, status, s.fake.Dump())
 		}
 		golden(t, "commands/cleanup."+form+".golden", out)
 		if out, _, _ := s.call(t, withFlags("cleanup")...); out != "no objects of kube-ipvs on this node\n" {
@@ -178,7 +178,7 @@ func TestCleanupBesideSlowKubeProxy(t *testing.T) {
 	defer silent.Close()
 	for name, c := range map[string]struct {
 		meet func(*stage)
-		says string // empty: cleanup runs
+		says string // the refusal; empty if cleanup runs
 	}{
 		"nobody": {meet: func(*stage) {}},
 		"no answer": {func(s *stage) {
@@ -218,7 +218,7 @@ func TestPlanOfTheKernel(t *testing.T) {
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
 }
 
-// TestPlanKnowsTheNetwork: plan rejects the same addresses as run does, such as the address of this node's gateway.
+// TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as the address of this node's gateway.
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)
 	const gateway = "203.0.113.10" // testdata/inspect contains this load balancer address
@@ -268,7 +268,7 @@ func TestValidateInYAML(t *testing.T) {
 	}
 }
 
-// Each of the following kube-proxy flags makes run do one task and exit.
+// Each of the following kube-proxy flags makes run perform one task and exit.
 
 func TestInitOnly(t *testing.T) {
 	s := newMachine(t)
@@ -336,7 +336,7 @@ func TestRunWithFalseActions(t *testing.T) {
 	}
 }
 
-// TestPreflightCompare: each difference that clients would notice is a finding with its frontends, and nothing is written.
+// TestPreflightCompare: each difference that clients would notice is reported with its frontends, and nothing is written.
 func TestPreflightCompare(t *testing.T) {
 	s := newMachine(t)
 	serve := func(addr, scheduler string, persistent uint32, endpoints ...string) {

@@ -27,16 +27,16 @@ func newCleanup(m *machine.Machine) *cobra.Command {
 		Short: "Remove all kube-ipvs objects from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
 chains and jumps, its ipsets, its nftables table, and kube-ipvs0. Other programs' objects stay.
-Services stop working on this node, and connections through them end. Stop the agent first: while an
-agent runs, it would recreate everything, so cleanup refuses to run. --dry-run prints what cleanup
-would remove, and whether it would refuse.
+Services stop working on this node, and connections through them end. Stop the agent first: cleanup
+refuses to run while an agent runs, because the agent would recreate everything. --dry-run prints
+what cleanup would remove, and whether it would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not use. Without this flag, cleanup refuses
-to run if kube-proxy might still be using the virtual servers: its port 10249 reports ipvs mode
-or accepts connections but does not answer, a process is named kube-proxy, or kube-proxy has written
-its rules after kube-ipvs wrote its own.
+to run if kube-proxy might still be using the virtual servers: its port 10249 reports ipvs mode or
+accepts connections but does not answer, a process is named kube-proxy, or kube-proxy wrote its
+rules after kube-ipvs did.
 
 With --kube-proxy-leftovers, cleanup instead removes the objects that kube-proxy has left behind on this
 node, in any of its modes: chains and jumps in both variants of iptables, ipsets, and nftables tables.
@@ -89,7 +89,7 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	default:
 		defer leave()
 	}
-	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // opens even a machine that cannot serve Services
+	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // also opens a machine that cannot serve Services
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Set
 	})
 }
 
-// finish prints what was found, and removes it unless this is a dry run or cleanup must refuse.
+// finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.
 func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error, found func(*inspect.Cleanup)) error {
 	if refusal != nil && !how.dryRun {
 		return refusal

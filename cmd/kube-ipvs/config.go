@@ -54,8 +54,8 @@ func newConfigConvert() *cobra.Command {
 		Use:   "convert FILE",
 		Short: "Convert a KubeProxyConfiguration to a kube-ipvs configuration",
 		Long: `convert prints the settings of FILE that differ from the defaults, in kube-ipvs's own format. FILE is a
-KubeProxyConfiguration, or a ConfigMap that contains one. convert lists settings that have no effect in
-kube-ipvs on stderr.`,
+KubeProxyConfiguration, or a ConfigMap that contains one. On stderr, convert lists the settings that
+have no effect in kube-ipvs.`,
 		Example: `  kubectl -n kube-system get configmap kube-proxy -o yaml > kube-proxy.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
 		Args: cobra.ExactArgs(1),

@@ -136,7 +136,7 @@ func TestPagesNameExitStatuses(t *testing.T) {
 		found++
 		verdict, status := m[2]+m[3], m[1]+m[4]
 		if want, exists := statuses[verdict]; !exists || strconv.Itoa(want) != status {
-			t.Errorf("docs/inspection.md: verdict %s: got exit status %d (exists: %t), page has %s", verdict, want, exists, status)
+			t.Errorf("docs/inspection.md: verdict %s: the exit status is %d (exists: %t), but the page has %s", verdict, want, exists, status)
 		}
 	}
 	if found != len(statuses) {
@@ -147,11 +147,11 @@ func TestPagesNameExitStatuses(t *testing.T) {
 		fmt.Sprintf("%d if `plan` found a difference, `explain` found that a packet does not arrive, or `status` found the agent unhealthy", statusStops),
 	} {
 		if !strings.Contains(pages["docs/compatibility.md"], promise) {
-			t.Errorf("docs/compatibility.md does not say %q", promise)
+			t.Errorf("docs/compatibility.md does not contain %q", promise)
 		}
 	}
 	if statusStops != statusUnwell {
-		t.Errorf("explain has the exit status %d, but status has %d", statusStops, statusUnwell)
+		t.Errorf("explain exits with status %d, but status exits with %d", statusStops, statusUnwell)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestCompletion(t *testing.T) {
 	} {
 		out, _, status := call(t, append([]string{"__complete"}, strings.Split(c.typed, " ")...)...)
 		if status != 0 || !strings.Contains(out, c.want) {
-			t.Errorf("after %q: status %d, %q, want %s among them", c.typed, status, out, c.want)
+			t.Errorf("completions for %q: status %d, %q, which must include %s", c.typed, status, out, c.want)
 		}
 	}
 	if _, stderr, status := call(t, "completion", "tcsh"); status != 2 || !strings.Contains(stderr, "zsh") {

@@ -72,7 +72,7 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&connect, "connect", connect, "from this node, connect to some Services with ready endpoints, and close each connection immediately")
+	cmd.Flags().BoolVar(&connect, "connect", connect, "connect from this node to some Services with ready endpoints, and close each connection immediately")
 	l.addFlags(cmd)
 	return cmd
 }
@@ -82,7 +82,7 @@ type doctorDocument struct {
 	doctor.Report
 }
 
-// samplePatience limits the wait for an agent that may hang. The agent answers from its previous view after ten seconds.
+// samplePatience is how long doctor waits for the agent. After ten seconds, a busy agent answers with its previous view.
 const samplePatience = 20 * time.Second
 
 // askSample asks for the Services that doctor examines.

@@ -35,7 +35,7 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-broken", 2, args...)
 }
 
-// healthyHost returns the files of a node that an agent has set up. The ServiceAccount files are in the agent's pod.
+// healthyHost returns the files of a node that an agent has set up. It includes the ServiceAccount files of the agent's pod.
 func healthyHost(t *testing.T) fakeHost {
 	host := fakeHost{
 		"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200", "/proc/net/stat/arp_cache": "entries\n00000004\n",

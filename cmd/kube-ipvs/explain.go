@@ -45,14 +45,14 @@ func newExplain(m *machine.Machine) *cobra.Command {
 it matches, the virtual server, the possible endpoints, and the client address that they see. It prints
 the verdict, the reasons, the decisive steps, and the endpoints; with -v, it prints every step. Each
 step names its kernel object. If the packet does not arrive, explain shows the reason and any missing
-kernel objects. It sends no packet.
+kernel objects. It sends no packets.
 
 --from traces the packet of one client: a pod, an external address, or an address of the node. With the
 client's port, it traces the existing connection from that port, if there is one.
 
-The exit status is 3 if a packet does not arrive, or arrives only at some endpoints. It is 4 if the
-answer depends on the client, or on a rule that explain cannot evaluate. It is 1 if the answer is unknown:
-part of the kernel state could not be read, or no agent runs on this node and another proxy may serve
+The exit status is 3 if a packet does not arrive, or arrives only at some endpoints. It is 4 if the answer
+depends on the client, or on a rule that explain cannot evaluate. It is 1 if the answer is unknown: part
+of the kernel state could not be read, or no agent runs on this node and another proxy might be serving
 the Service.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
@@ -113,7 +113,7 @@ func parseClient(from, by string, interfaces func() ([]string, error)) (explain.
 	}
 	addr, err := netip.ParseAddrPort(from)
 	if err != nil || addr.Port() == 0 {
-		return client, fmt.Errorf("--from %q: use an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
+		return client, fmt.Errorf("--from %q: use an IP address, optionally with a port, such as 10.244.1.7, 10.244.1.7:40312 or [fd00::7]:40312", from)
 	}
 	client.From, client.FromPort = addr.Addr().Unmap(), addr.Port()
 	return client, nil

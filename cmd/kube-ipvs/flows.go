@@ -38,7 +38,7 @@ func newFlows(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flows [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show connections to Services as they begin and end",
-		Long: `flows prints a line for each connection to a Service of this node that begins (NEW) or ends (ENDED): the
+		Long: `flows prints a line whenever a connection to a Service of this node begins (NEW) or ends (ENDED): the
 client with the name of its pod, the Service, and the endpoint with the name of its pod. It runs until you
 interrupt it. With -o json, each line is a JSON document.
 
@@ -55,7 +55,7 @@ line with the event LOST. flows shows the name of a client's pod only if the pod
 	}
 	f.list.addFlags(cmd)
 	cmd.Flags().StringVar(&f.event, "event", "", "show only this event: new or ended")
-	cmd.Flags().IntVar(&f.limit, "limit", 0, "end after this number of lines; 0 for no limit")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "exit after this number of lines; 0 for no limit")
 	_ = cmd.Flags().MarkHidden("sort-by") // a stream is always in chronological order
 	addCheck(cmd, func() error {
 		switch {

@@ -20,7 +20,7 @@ func newHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show what the agent of this node changed, repaired and failed to do, and why",
-		Long: `history shows the agent's syncs that failed or that changed or repaired something, the oldest first: when and why
+		Long: `history shows the agent's syncs that failed or that changed or repaired something, oldest first: when and why
 each ran, the Services that it touched, what it added (+), changed (~) and removed (-), how long it took, and
 how it ended. -o wide adds the duration of each stage and the kinds of objects; -o json has all details.
 
@@ -82,7 +82,7 @@ func (h *historyCommand) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// show prints the selected entries, except for entries that it has already shown. It returns all entries.
+// show prints the selected entries that are not in shown. It returns all entries.
 func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*view.PastSync, error) {
 	v, silence, err := h.askWhy(cmd, agent.Query{History: true})
 	if silence != nil {
@@ -112,7 +112,7 @@ func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*vi
 	})
 }
 
-// news returns the entries that are new, or that were repeated since.
+// news returns the entries of now that are not in before, or that have been repeated since.
 func news(now, before []*view.PastSync) []*view.PastSync {
 	return slices.DeleteFunc(slices.Clone(now), func(e *view.PastSync) bool {
 		return slices.ContainsFunc(before, func(b *view.PastSync) bool { return b.ID == e.ID && b.Until().Equal(e.Until()) })

@@ -76,8 +76,8 @@ func TestWithoutIPVS(t *testing.T) {
 	for name, cause := range map[string]struct {
 		err   error
 		wants string
-		// explained is explain's exit status: 3 if IPVS is missing, because no packet arrives; 1 without root, because
-		// explain cannot read the kernel.
+		// explained is the expected exit status of explain: 3 if IPVS is missing, because no packet arrives; 1 without
+		// root, because explain cannot read the kernel.
 		explained int
 	}{
 		"no module": {errNoIPVS, "modprobe ip_vs", 3},
@@ -100,7 +100,7 @@ func TestWithoutIPVS(t *testing.T) {
 				for _, c := range []struct {
 					line   string
 					status int
-					out    string // with an agent
+					out    string // output with an agent
 				}{
 					{"services", 0, "10.96.0.10:80"}, {"services shop/web", 0, "10.244.1.5:8080"}, {"status", 0, "node-1"},
 					{"explain 10.96.0.10:80", cause.explained, "shop/web"},

@@ -45,7 +45,7 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	return v, err
 }
 
-// askWhy returns the reason instead of printing it.
+// askWhy is like ask, but returns the reason instead of printing it.
 func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
 	return l.askAgent(cmd.Context(), ask)
 }

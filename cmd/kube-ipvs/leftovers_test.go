@@ -45,7 +45,7 @@ func TestRemoveLeftovers(t *testing.T) {
 	printedForms(t, s, "leftovers-dry-run", 0, leftoverFlags("--dry-run", "--status-socket", s.socket)...)
 	left, _ := s.fake.FindLeftovers(t.Context())
 	if len(left.Objects) != 4 {
-		t.Errorf("--dry-run removed objects; left: %v", left.Objects)
+		t.Errorf("--dry-run removed objects; remaining: %v", left.Objects)
 	}
 	out, notes, status := s.inspect(t, leftoverFlags()...)
 	golden(t, "commands/leftovers.text.golden", out)
@@ -71,7 +71,7 @@ func TestRemoveLeftoversStops(t *testing.T) {
 	}
 }
 
-// TestLeftoversInUse: cleanup refuses to run if kube-proxy may still use the objects, or if no agent serves the node.
+// TestLeftoversInUse: cleanup refuses to run if kube-proxy might still be using the objects, or if no agent serves the node.
 func TestLeftoversInUse(t *testing.T) {
 	health := func(readyz int) string {
 		mux := http.NewServeMux()
@@ -83,7 +83,7 @@ func TestLeftoversInUse(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		meet func(*stage)
-		says string // empty: cleanup runs
+		says string // the refusal; empty if cleanup runs
 	}{
 		"no agent":            {func(s *stage) { s.socket += "-none" }, "no agent serves this node"},
 		"its process":         {func(s *stage) { s.FindProcess = func(string, bool) string { return "77" } }, "process 77"},
@@ -104,7 +104,7 @@ func TestLeftoversInUse(t *testing.T) {
 			out, stderr, status := s.inspect(t, leftoverFlags()...)
 			left, _ := s.fake.FindLeftovers(t.Context())
 			if refused := c.says != ""; refused != (status == 1) || !strings.Contains(stderr, c.says) || refused != (len(left.Objects) == 4) {
-				t.Errorf("status %d, %s%s; left %v", status, out, stderr, left.Objects)
+				t.Errorf("status %d, %s%s; remaining: %v", status, out, stderr, left.Objects)
 			}
 			out, _, status = s.inspect(t, leftoverFlags("--dry-run", "-o", "json")...)
 			var document struct{ Refused string }
@@ -115,7 +115,7 @@ func TestLeftoversInUse(t *testing.T) {
 	}
 }
 
-// TestLeftoversAndServices: the two flags exclude each other.
+// TestLeftoversAndServices: the two flags are mutually exclusive.
 func TestLeftoversAndServices(t *testing.T) {
 	if _, stderr, status := newMachine(t).call(t, leftoverFlags("--keep-services")...); status != 2 || !strings.Contains(stderr, "either") {
 		t.Errorf("status %d, %s", status, stderr)

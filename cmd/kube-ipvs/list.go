@@ -59,7 +59,7 @@ func (l *listFlags) query(cmd *cobra.Command, args []string) (agent.Query, error
 	return agent.Query{Service: id}, nil
 }
 
-// only removes the Services of other namespaces from the list.
+// only filters the list by the namespace in the flags.
 func (l *listFlags) only(list *inspect.ServiceList) error {
 	if l.namespace == "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLogger returns a logger that does not sample, so that the log contains every change.
+// newLogger returns a logger that does not sample, so the log contains every change.
 func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel, error) {
 	l := zap.NewAtomicLevel()
 	if err := l.UnmarshalText([]byte(level)); err != nil {

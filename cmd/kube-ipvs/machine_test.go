@@ -192,7 +192,7 @@ func settingsOf(t *testing.T) *config.Loaded {
 // commandFlags keep the wanted state independent of the test machine.
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
-// timeless replaces the values that differ between runs in a view.
+// timeless replaces the values in a view that differ between runs.
 func timeless(v *view.View) {
 	v.Time = noon
 	if v.Agent.LastSync != nil {
@@ -204,7 +204,7 @@ func timeless(v *view.View) {
 	v.Node.Kernel, v.Node.Rules, v.Node.Families = "6.1.0-1-amd64", "iptables-nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
 	v.Node.UnservedFamilies, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
 	if v.History != nil {
-		first := *v.History.Entries[0] // the start; the node has more or fewer audits
+		first := *v.History.Entries[0] // the number of audits varies, so keep only the first entry
 		first.Time, first.Seconds, first.Stages = noon.Add(-time.Minute), 0.02, view.StageSeconds{Gather: 0.001, Compile: 0.002, Plan: 0.003, Apply: 0.014}
 		again := noon.Add(-time.Second)
 		repair := &view.PastSync{

@@ -1,6 +1,6 @@
 // Command kube-ipvs serves Kubernetes Services on a node with the kernel's IP Virtual Server.
 //
-// This package parses flags and prints results, with one file per subcommand. The rest is in internal/.
+// This package parses flags and prints results, with one file per subcommand. Everything else is in internal/.
 package main
 
 import (
@@ -78,7 +78,7 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 	return root
 }
 
-// checkHelp returns an error if help is requested for an unknown command.
+// checkHelp makes the help command fail for an unknown command.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
@@ -95,7 +95,7 @@ func checkHelp(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand rejects the arguments of a command with subcommands, because cobra has found no subcommand of that name.
+// noSuchCommand rejects the arguments of a command with subcommands, because cobra has found no subcommand with that name.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -104,7 +104,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if !cmd.HasAvailableSubCommands() {
 		return errors.New(unknown)
 	}
-	cmd.SuggestionsMinimumDistance = 2 // one or two typing errors
+	cmd.SuggestionsMinimumDistance = 2 // one or two typos
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		return fmt.Errorf("%s; did you mean %s?", unknown, strings.Join(similar, " or "))
 	}

@@ -37,7 +37,7 @@ func (o *oneShot) check() error {
 	return nil
 }
 
-// action returns the action that the flags select, in kube-proxy's order of precedence; false if none is set.
+// action returns the action that the flags select, in kube-proxy's order of precedence. It returns false if no flag is set.
 func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.Loaded) (func() error, bool) {
 	switch {
 	case o.version != "false":

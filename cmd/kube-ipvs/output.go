@@ -40,8 +40,8 @@ func addForms(cmd *cobra.Command, output *string, forms []string) {
 	})
 }
 
-// addCheck adds a check of a command's flags, which runs before the earlier checks. An error of the check is a usage
-// error.
+// addCheck adds a check of a command's flags. It runs before the checks that were added earlier, and its errors are
+// usage errors.
 func addCheck(cmd *cobra.Command, check func() error) {
 	others := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

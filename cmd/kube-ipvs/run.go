@@ -21,9 +21,9 @@ this node until it receives SIGTERM or SIGINT. Then it exits and leaves the kern
 keep working.
 
 It requires CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
-iptables programs. Without ip_vs, nftables balances connections. Without ip_set or the programs, nftables
-stores the sets and rules, and CAP_NET_RAW is not required. If run cannot write sysctls, run it once with
---init-only and full root privileges to set them.
+iptables programs. Without ip_vs, nftables balances connections. Without ip_set or the iptables programs,
+nftables stores the sets and rules, and CAP_NET_RAW is not required. If run cannot write sysctls, run it
+once with --init-only and full root privileges to set them.
 
 run accepts all flags of kube-proxy, and warns about flags that have no effect in kube-ipvs.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16

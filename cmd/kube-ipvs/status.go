@@ -27,7 +27,7 @@ modules, the iptables variant, and all problems. Lines that start with an exclam
 attention. If the agent is unhealthy, status also shows the evidence and a remedy, like doctor.
 
 The exit status is 0 if the agent is healthy. It is 3 if the agent does not respond, has failed to sync,
-uses outdated objects or settings, or reports a problem of this node. It is 1 if the agent's health is
+uses outdated objects or settings, or reports a problem with this node. It is 1 if the agent's health is
 unknown, for example because the command does not run as root. Problems of individual Services do not
 count.
 

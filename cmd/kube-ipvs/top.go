@@ -155,7 +155,7 @@ func (t *topCommand) live(out *os.File) (err error) {
 	list, err := t.next()
 	ticks := time.NewTicker(t.interval)
 	defer ticks.Stop()
-	var reading chan error // keys work while the counters are read, which takes time with many Services
+	var reading chan error // reading many counters takes a while, so a goroutine does it while this loop handles keys
 	var read inspect.TopList
 	for err == nil {
 		draw(out, &screen, list)
@@ -205,7 +205,7 @@ func readKeys(in io.Reader, keys chan<- rune) {
 	}
 }
 
-// sequences are the escape sequences that terminals send for keys such as the arrows.
+// sequences are the escape sequences that terminals send for the arrow and page keys.
 var sequences = map[string]rune{"\x1b[A": inspect.Up, "\x1b[B": inspect.Down, "\x1b[5~": inspect.PageUp, "\x1b[6~": inspect.PageDown,
 	"\x1bOA": inspect.Up, "\x1bOB": inspect.Down}
 
@@ -216,7 +216,7 @@ func parseKeys(text string) (keys []rune) {
 		switch {
 		case known:
 			keys, text = append(keys, key), text[len(sequence):]
-		case sequence != "": // another key without a character
+		case sequence != "": // a key that top does not use
 			text = text[len(sequence):]
 		default:
 			r, size := utf8.DecodeRuneInString(text)

@@ -198,7 +198,7 @@ func (o *options) printChanges(cmd *cobra.Command, changes fleet.Changes, report
 	return o.print(cmd, report)
 }
 
-// print writes a report. In a list of names, the notices go to stderr.
+// print writes a report. With -o name, the notices go to stderr.
 func (o *options) print(cmd *cobra.Command, report fleet.Report) error {
 	w := cmd.OutOrStdout()
 	switch o.output {
@@ -222,7 +222,7 @@ func (o *options) print(cmd *cobra.Command, report fleet.Report) error {
 	return fleet.Print(w, report, o.table)
 }
 
-// progress shows the number of nodes that have responded, on a terminal.
+// progress shows on a terminal how many nodes have responded.
 type progress struct{ w io.Writer }
 
 // progressOn returns nil, which prints nothing, unless w is a terminal.

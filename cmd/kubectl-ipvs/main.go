@@ -71,7 +71,7 @@ type options struct {
 	ask           pods.Config
 	// agentFlags are the flags of agents that are not running yet.
 	agentFlags []string
-	// compare requests a comparison with kube-proxy, with the account and configuration of compareAs.
+	// compare requests a comparison with kube-proxy, using the account and configuration in compareAs.
 	compare   bool
 	compareAs pods.Config
 	// timeout is the time limit for all nodes; 0 means no limit.
@@ -134,7 +134,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 		o.command("services [NAME]", "Show Services as the nodes serve them", nil),
 		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show the nodes on which a packet to a Service does not arrive, and why", explainFlags),
 		o.command("conns [NAME]", "Show the connections through the nodes' virtual servers", nil),
-		o.command("top [NAME]", "Show the current load of Services, as the sum over the nodes", []string{"interval"}),
+		o.command("top [NAME]", "Show the current load of Services, summed over the nodes", []string{"interval"}),
 		o.command("status", "Show which agents are healthy", nil),
 		o.command("doctor", "Diagnose the nodes and their agents", nil),
 		preflight, cleanup,

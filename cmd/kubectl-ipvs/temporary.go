@@ -16,9 +16,9 @@ const temporaryTimeout = 2 * time.Minute
 func (o *options) addTemporary(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.ask.Image, "image", "", "run the command in a temporary pod with this image on each node, instead of in the agent's pod; "+
-		"--node-timeout is then 2m by default")
+		"--node-timeout then defaults to 2m")
 	flags.StringVar(&o.ask.PullSecret, "image-pull-secret", "", "Secret in the agents' namespace for pulling the image")
-	flags.StringArrayVar(&o.agentFlags, "agent-flag", nil, "with --image: flag of the agents that will run, such as --agent-flag=--data-plane=nftables; can be repeated")
+	flags.StringArrayVar(&o.agentFlags, "agent-flag", nil, "with --image: flag that the agents will use, such as --agent-flag=--data-plane=nftables; can be repeated")
 }
 
 func (o *options) addCompare(cmd *cobra.Command) {
@@ -41,14 +41,14 @@ func (o *options) checkTemporary(q fleet.Question, dryRun bool) error {
 	case o.ask.Image == "" && (o.ask.PullSecret != "" || len(o.agentFlags) > 0):
 		return errors.New("--image-pull-secret and --agent-flag need --image")
 	case o.ask.Image == "" && o.compare:
-		return errors.New("--compare needs --image; beside an agent, kubectl ipvs plan lists the differences")
+		return errors.New("--compare needs --image; if agents already run, use kubectl ipvs plan")
 	case o.ask.Image != "" && o.watch:
-		return errors.New("--watch would create pods again and again; use it without --image")
+		return errors.New("--watch would create new pods for every query; use it without --image")
 	case q.Command != "cleanup":
 	case o.ask.Image == "":
 		return errors.New("cleanup needs --image: it refuses to run beside an agent, so it runs in temporary pods")
 	case !dryRun && !o.ask.All && len(o.ask.Nodes) == 0:
-		return errors.New("cleanup ends all connections through Services of a node; name the nodes with --node, or use --all-nodes or --dry-run")
+		return errors.New("cleanup ends all connections to Services through a node; name the nodes with --node, or use --all-nodes or --dry-run")
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ func (o *options) ui() *cobra.Command {
 shows one node at a time: its Services, the traffic from each address to each endpoint in the last hour, the
 latency of changes, drift, problems, and the path of a packet.
 
-When you choose a node, ui runs kube-ipvs in the agent's pod and asks it through the API server; nothing on
-the node listens. Traffic is recorded only while ui runs.`,
+When you choose a node, ui runs kube-ipvs in the agent's pod and queries it through the API server; nothing
+on the node listens. Traffic is recorded only while ui runs.`,
 		Example: "  kubectl ipvs ui\n  kubectl ipvs ui --node node-1 --port 8090",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
@@ -59,7 +59,7 @@ func (o *options) serveUI(ctx context.Context, out io.Writer, port uint16) error
 	return ui.Show(ctx, out, port, names, nodes)
 }
 
-// remoteNode connects to a node when the page asks for it, and again after the connection has ended.
+// remoteNode connects to a node when the page asks for it, and reconnects if the connection has ended.
 type remoteNode struct {
 	ctx  context.Context
 	ask  pods.Config
@@ -84,7 +84,7 @@ func (n *remoteNode) connected() *ui.Client {
 	answers, out := io.Pipe()
 	go func() {
 		err := pods.Stream(n.ctx, n.ask, n.name, uiCommand, in, out)
-		_, _ = out.CloseWithError(err), in.CloseWithError(err) // neither fails
+		_, _ = out.CloseWithError(err), in.CloseWithError(err) // neither returns an error
 	}()
 	n.client = ui.NewClient(answers, questions)
 	return n.client

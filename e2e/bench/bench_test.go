@@ -17,13 +17,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// caseVariable is PROGRAM/SERVICES, or PROGRAM/SERVICES/packets to measure only the cost of packets.
+// caseVariable selects what to measure: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for only the cost of packets.
 const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled is the number of Services that are probed. In each round, every unusable Service costs a request, so
-	// probing all of them would be too slow.
+	// sampled is the number of Services that are probed. Each round sends a request to every Service that is not usable
+	// yet, so probing all Services would be too slow.
 	sampled = 40
 	// mostChanges is the maximum number of changes within changesTime.
 	mostChanges  = 100
@@ -174,7 +174,7 @@ func (b *bench) memory(t *testing.T) Megabytes {
 	return 0
 }
 
-// idle covers two sync periods, because all programs check their state every 30 seconds.
+// idle measures for a minute, because all programs check their state every 30 seconds.
 func (b *bench) idle(t *testing.T, result *Result) {
 	began, used := time.Now(), b.used(t)
 	time.Sleep(time.Minute)

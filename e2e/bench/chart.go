@@ -14,8 +14,8 @@ type chart struct {
 }
 
 var charts = map[string]chart{
-	"bench-changes.svg": {"From an endpoint's change to traffic, median, ms", func(r Result) float64 { return float64(orZero(r.Changes).Median) }},
-	"bench-start.svg":   {"From the start until all Services are usable, s", func(r Result) float64 { return float64(orZero(r.Start).All) }},
+	"bench-changes.svg": {"Time from an endpoint change to the first connection, median, ms", func(r Result) float64 { return float64(orZero(r.Changes).Median) }},
+	"bench-start.svg":   {"Time from the start until all Services are usable, s", func(r Result) float64 { return float64(orZero(r.Start).All) }},
 	"bench-memory.svg":  {"Anonymous memory once idle, MB", func(r Result) float64 { return float64(orZero(r.Memory).Idle) }},
 }
 

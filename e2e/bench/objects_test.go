@@ -28,7 +28,7 @@ var (
 	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
 	// endpointRange contains the addresses of endpoints. A single pod answers on all of them.
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
-	// flipped contains the alternating endpoints of the flipped Service.
+	// flipped contains the two endpoints between which the flipped Service alternates.
 	flipped          = [2]netip.Addr{special(1), special(2)}
 	datagramEndpoint = special(3)
 )

@@ -24,7 +24,7 @@ func (b *bench) packets(t *testing.T, result *Result) {
 	result.Packets = &p
 }
 
-// serveAlone configures IPVS without rules or conntrack. Packets cannot be cheaper with any program.
+// serveAlone configures IPVS without rules or conntrack. No program can make packets cheaper than this.
 func (b *bench) serveAlone(t *testing.T) {
 	b.node.MustRun(t, "ip", "link", "add", "alone", "type", "dummy")
 	b.node.MustRun(t, "ip", "address", "add", datagramSvc.Addr().String(), "dev", "alone")

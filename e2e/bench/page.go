@@ -17,7 +17,7 @@ const (
 	PicturesPath = "docs/images"
 )
 
-// measured is a result with its origin.
+// measured is a result and where it was measured.
 type measured struct {
 	Result
 	where string
@@ -154,7 +154,7 @@ func (t table) text(all []measured) string {
 	return b.String()
 }
 
-// reached formats a time, or notes that the state was not reached.
+// reached formats a time. A zero time means that the limit was exceeded.
 func reached(s Seconds, start *Start) string {
 	if s == 0 {
 		return fmt.Sprintf("not within %.0f", float64(start.Limit))

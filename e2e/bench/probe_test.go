@@ -90,7 +90,7 @@ func (p probe) run() ([]time.Duration, error) {
 	return nil, fmt.Errorf("unknown probe %q", p.Kind)
 }
 
-// usable returns the time until each Service was usable, or 0 if it was not within the limit.
+// usable returns the time until each Service was usable, or 0 if that took longer than the limit.
 func (p probe) usable() ([]time.Duration, error) {
 	times := make([]time.Duration, len(p.At))
 	own, err := cluster.UsedCPU(p.APIServer)

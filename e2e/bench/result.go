@@ -21,7 +21,8 @@ type Result struct {
 	Packets *Packets `json:"packets,omitempty"`
 }
 
-// Start contains times from the start of the program until a pod can connect. Zero means not within Limit.
+// Start contains times from the start of the program until a pod can connect. Zero means that it took longer than
+// Limit.
 type Start struct {
 	API   Seconds `json:"api"`  // through the API server's Service
 	DNS   Seconds `json:"dns"`  // through kube-dns
@@ -42,8 +43,8 @@ type Idle struct {
 	CPU Percent `json:"cpu"`
 }
 
-// Changes are measured one at a time: from the change of a Service's only endpoint in the API server until a
-// connection reaches the new endpoint.
+// Changes measures the time from the update of a Service's only endpoint in the API server until a connection reaches
+// the new endpoint.
 type Changes struct {
 	Count  int          `json:"count"`
 	Median Milliseconds `json:"median"`
@@ -52,7 +53,7 @@ type Changes struct {
 	CPU    Milliseconds `json:"cpu"` // of the program, median
 }
 
-// Rollout is a rolling update of a Service with 250 endpoints, ten at a time.
+// Rollout is a rolling update of a Service with 250 endpoints, ten of them at a time.
 type Rollout struct {
 	CPU  Seconds `json:"cpu"`
 	Took Seconds `json:"took"` // until a connection reaches the last endpoint
@@ -67,15 +68,15 @@ type Packets struct {
 }
 
 type (
-	// Seconds of the guest's clock.
+	// Seconds on the guest's clock.
 	Seconds float64
-	// Milliseconds of the guest's clock.
+	// Milliseconds on the guest's clock.
 	Milliseconds float64
 	// Megabytes are 1<<20 bytes.
 	Megabytes float64
 	// Percent of the CPU.
 	Percent float64
-	// Cost is in nanoseconds of the guest's clock. A nanosecond is one instruction.
+	// Cost is in nanoseconds on the guest's clock. Its CPU executes one instruction per nanosecond.
 	Cost float64
 )
 

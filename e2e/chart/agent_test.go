@@ -55,7 +55,7 @@ func TestAgentTakesItsArguments(t *testing.T) {
 }
 
 // arguments returns the container's arguments as the kubelet expands them, but with the configuration at a path that
-// the test can write.
+// the test can write to.
 func arguments(t *testing.T, container *corev1.Container, objects []runtime.Object) []string {
 	t.Helper()
 	if container.Args[0] != "run" {
@@ -108,7 +108,7 @@ func checkPorts(t *testing.T, file string, args []string, container *corev1.Cont
 			"health": view.Configuration.HealthzBindAddress, "metrics": view.Configuration.MetricsBindAddress,
 		}[port.Name]
 		if !strings.HasSuffix(address, ":"+strconv.Itoa(int(port.ContainerPort))) {
-			t.Errorf("port %s is %d, but the agent serves on %q", port.Name, port.ContainerPort, address)
+			t.Errorf("port %s is %d, but the agent listens on %q", port.Name, port.ContainerPort, address)
 		}
 	}
 }

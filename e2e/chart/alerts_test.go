@@ -29,7 +29,8 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// allRules returns all alerts, including those that are off by default. more are values of prometheusRule.
+// allRules returns all alerts, including those that are off by default. more contains additional values of
+// prometheusRule.
 func allRules(t *testing.T, more string) map[string]monitoringv1.Rule {
 	t.Helper()
 	all := map[string]monitoringv1.Rule{}
@@ -49,8 +50,8 @@ func renderedRule(t *testing.T, more string) *monitoringv1.PrometheusRule {
 	return only[*monitoringv1.PrometheusRule](t, decode(t, mustRender(t, v).Manifest))
 }
 
-// alertCase contains a fault on one node that must raise the alert, and a smaller one that must not. Both map the
-// agent's series to one value per minute, in promtool's notation.
+// alertCase contains a fault on one node that must raise the alert, and a smaller one that must not. fires and near
+// map the agent's series to one value per minute, in promtool's notation.
 type alertCase struct {
 	fires, near map[string]string
 	// labels are the alert's labels besides node and cluster. cluster is true for an alert without a node.
@@ -58,7 +59,7 @@ type alertCase struct {
 	cluster bool
 }
 
-// verdictAt is the minute at which the alerts are checked. The values of the cases continue after it.
+// verdictAt is the minute at which the alerts are checked. The series in the cases continue beyond it.
 const verdictAt = 100
 
 var alertCases = map[string]alertCase{
@@ -134,8 +135,8 @@ var alertCases = map[string]alertCase{
 	},
 }
 
-// TestAlertsFire: each alert fires for its fault, but not for a smaller one. One of two nodes has the fault. If a
-// database contains two clusters, one of them has the fault.
+// TestAlertsFire: each alert fires for its fault, but not for a smaller one. One of two nodes has the fault. If
+// the database contains two clusters, only one of them has the fault.
 func TestAlertsFire(t *testing.T) {
 	agent := withTarget(recorded(t))
 	for name, label := range map[string]string{"one cluster": "", "two clusters in one database": "cluster"} {
@@ -166,7 +167,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// firing selects the firing alerts.
+// firing is a query for the firing alerts.
 const firing = `count without (__name__, alertstate, severity, job, instance, namespace, pod) (ALERTS{alertstate="firing"})`
 
 // withTarget adds the series that Prometheus itself creates for a target.
@@ -175,7 +176,7 @@ func withTarget(agent map[string]float64) map[string]float64 {
 	return agent
 }
 
-// database returns the series of two nodes, of which the first has a fault. With a label, there is also a second
+// database returns the series of two nodes, the first of which has a fault. If label is not empty, it adds a second
 // cluster without faults.
 func database(t *testing.T, agent map[string]float64, label string, fault map[string]string) map[string]string {
 	t.Helper()
@@ -207,7 +208,7 @@ func database(t *testing.T, agent map[string]float64, label string, fault map[st
 	return series
 }
 
-// healthy returns the values of an agent that keeps working. Its times advance, and its counters do not change.
+// healthy returns the values of an agent that keeps working. Its timestamps advance, but its counters do not.
 func healthy(agent map[string]float64) map[string]string {
 	values := map[string]string{}
 	for s, v := range agent {
@@ -275,7 +276,7 @@ func TestAlertsOfClustersWithoutAgents(t *testing.T) {
 	listed.run()
 }
 
-// TestKubeProxyDown tests the alert of kubernetes-mixin.
+// TestKubeProxyDown tests the alert from kubernetes-mixin.
 func TestKubeProxyDown(t *testing.T) {
 	const mixin = `absent(up{job="kube-proxy"} == 1)`
 	agents := map[string]string{`up{job="kube-ipvs",node="node-1"}`: "1+0x200"}

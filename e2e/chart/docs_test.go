@@ -73,6 +73,6 @@ func TestValuesOnPages(t *testing.T) {
 		}
 	}
 	if rendered < 2 {
-		t.Errorf("only %d blocks of values rendered; docs/install.md and docs/side-by-side.md must show some", rendered)
+		t.Errorf("rendered only %d blocks of values; docs/install.md and docs/side-by-side.md must contain more", rendered)
 	}
 }

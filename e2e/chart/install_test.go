@@ -52,7 +52,7 @@ func (s *apiServer) testPresets(t *testing.T) {
 	}
 }
 
-// testUpgrade upgrades from the defaults to all features, except for kinds of the Prometheus operator.
+// testUpgrade upgrades from the defaults to a release with all features that do not need the Prometheus operator.
 func (s *apiServer) testUpgrade(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 			continue
 		}
 		if admitted.Spec.Priority == nil || *admitted.Spec.Priority < 2_000_000_000 {
-			t.Errorf("%s: the pod's priority is %v, want system-node-critical's", name, admitted.Spec.Priority)
+			t.Errorf("%s: the pod's priority is %v, want that of system-node-critical", name, admitted.Spec.Priority)
 		}
 	}
 }

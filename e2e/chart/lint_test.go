@@ -15,7 +15,7 @@ func TestLint(t *testing.T) {
 		"everything": parse(t, everything),
 	} {
 		for _, m := range lint.RunAll(chartDir, v, namespace, lint.WithKubeVersion(cluster)).Messages {
-			// The lowest severity is for recommendations, such as an icon.
+			// The lowest severity is for recommendations, such as adding an icon.
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
 			}

@@ -89,7 +89,7 @@ func TestQueriesUseExportedMetrics(t *testing.T) {
 	}
 }
 
-// query is a PromQL query and the texts that are shown with its result. The texts contain labels, such as
+// query is a PromQL query, with the texts that are shown next to its result. The texts contain labels, such as
 // {{ $labels.node }} or {{node}}.
 type query struct {
 	text  string
@@ -182,7 +182,7 @@ var (
 	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 )
 
-// words lists the words of PromQL and Grafana in these queries.
+// words lists the PromQL and Grafana keywords that these queries use.
 var words = []string{
 	"absent", "and", "clamp_min", "count", "histogram_quantile", "increase", "label_values", "max", "or", "quantile", "rate",
 	"slo", "sum", "time", "topk", "vector",
@@ -308,7 +308,7 @@ func TestCheckQueryFindsMistakes(t *testing.T) {
 	} {
 		errs := checkQuery(query, metrics)
 		if len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
-			t.Errorf("%s: %v, want one error that says %q", query, errs, want)
+			t.Errorf("%s: %v, want one error that contains %q", query, errs, want)
 		}
 	}
 }
@@ -321,7 +321,7 @@ func TestCheckTextsFindsMistakes(t *testing.T) {
 		`kube_ipvs_services{job="kube-ipvs"}`:                         true,
 	} {
 		if errs := checkTexts(query{text, []string{"{{ $labels.verb }}"}}, metrics); (len(errs) > 0) != mistaken {
-			t.Errorf("%s with a text that shows the label verb: %v", text, errs)
+			t.Errorf("wrong result for %s and a text that shows the label verb: %v", text, errs)
 		}
 	}
 }

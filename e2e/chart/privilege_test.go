@@ -35,7 +35,7 @@ func TestRightsInTheCluster(t *testing.T) {
 				for _, right := range flatten(rule) {
 					got[right] = true
 					if rights[right] == "" {
-						t.Errorf("new right %q: no reason in the table", right)
+						t.Errorf("the right %q is new; add it to the table with a reason", right)
 					}
 				}
 			}
@@ -91,7 +91,7 @@ func TestPrivilegesOnTheNode(t *testing.T) {
 				t.Errorf("security context of the container (-want +got):\n%s", d)
 			}
 			if spec.HostPID || spec.HostIPC || !spec.HostNetwork {
-				t.Errorf("host namespaces: PID %t, IPC %t, network %t; want the network only", spec.HostPID, spec.HostIPC, spec.HostNetwork)
+				t.Errorf("the pod uses the host's namespaces PID: %t, IPC: %t, network: %t; want only the network", spec.HostPID, spec.HostIPC, spec.HostNetwork)
 			}
 			if d := cmp.Diff(paths, hostPaths(&spec)); d != "" {
 				t.Errorf("host paths (-want +got):\n%s", d)

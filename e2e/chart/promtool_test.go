@@ -42,7 +42,7 @@ type promtoolSample struct {
 	Value  float64 `json:"value"`
 }
 
-// newPromtool returns a promtool for the chart's rules with values of prometheusRule.
+// newPromtool returns a promtool for the chart's rules, rendered with the given values of prometheusRule.
 func newPromtool(t *testing.T, values string) *promtool {
 	t.Helper()
 	p := &promtool{T: t, dir: t.TempDir()}

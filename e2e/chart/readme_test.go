@@ -16,7 +16,7 @@ const readmeHead = `# kube-ipvs
 <!-- Written by "go test -update" in e2e/chart from the comments in values.yaml; change the text there. -->
 
 This chart runs the [kube-ipvs](../../README.md) agent on every node. [Install](../../docs/install.md) helps you choose a preset, and
-[Replace kube-proxy](../../docs/replace-kube-proxy.md) moves a cluster node by node.
+[Replace kube-proxy](../../docs/replace-kube-proxy.md) describes how to migrate a cluster node by node.
 
     helm install kube-ipvs ./charts/kube-ipvs --namespace kube-system -f ./charts/kube-ipvs/presets/PRESET.yaml
 
@@ -24,7 +24,7 @@ This chart runs the [kube-ipvs](../../README.md) agent on every node. [Install](
 |---|---|
 | [default](presets/default.yaml) | nodes without kube-proxy, where another program serves the Service ` + "`kubernetes`" + ` |
 | [no-kube-proxy](presets/no-kube-proxy.yaml) | a cluster that never had kube-proxy; needs ` + "`--set apiServer.host=ADDRESS`" + ` |
-| [kubeadm](presets/kubeadm.yaml) | a cluster made by kubeadm; reads kube-proxy's own ConfigMap |
+| [kubeadm](presets/kubeadm.yaml) | a cluster created by kubeadm; reads kube-proxy's own ConfigMap |
 | [take-over](presets/take-over.yaml) | replacing kube-proxy node by node; combine it with another preset |
 
 To install without Helm, use the rendered manifests in [charts/manifests](../manifests).

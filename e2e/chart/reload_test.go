@@ -24,7 +24,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	}
 	for _, s := range settings {
 		path, when := s[1], s[3]
-		// The schema accepts every default; a setting without one is a string or a list.
+		// The schema accepts every default. A setting without a default is a string or a list.
 		var value any = "anything"
 		if s[2] != "" {
 			if err := yaml.Unmarshal([]byte(s[2]), &value); err != nil {
@@ -34,7 +34,7 @@ func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 		config := nested(path, value)
 		_, restarts := daemonSet(t, values{"config": config}).Spec.Template.Annotations["checksum/config"]
 		if restarts != (when == "after a restart") {
-			t.Errorf("%s applies %s, but changing it replaces the pods: %t", path, when, restarts)
+			t.Errorf("%s applies %s according to the docs; a change replaces the pods: %t", path, when, restarts)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// refused contains invalid values and the expected error.
+// refused contains invalid values and the expected errors.
 type refused []struct{ values, want string }
 
 // refusedBySchema contains values that are invalid regardless of others.

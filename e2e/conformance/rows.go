@@ -15,7 +15,7 @@ import (
 type Row struct {
 	Number int
 	Title  string
-	// Excuse explains why the behavior needs no test, because a node's proxy is not responsible.
+	// Excuse says why a node's proxy is not responsible for the behavior. Such a row needs no test.
 	Excuse string
 	// UnitTests prove the behavior without packets. Their names are "directory.TestName".
 	UnitTests []string
@@ -24,7 +24,7 @@ type Row struct {
 	Specs []string
 }
 
-// Each line of rows.txt is a row: number and title, then fields separated by bars: "excuse: ...", "test: ..." and
+// Each line of rows.txt is a row: a number and a title, then fields separated by bars: "excuse: ...", "test: ..." and
 // "spec: ...".
 //
 //go:embed rows.txt

@@ -27,7 +27,7 @@ const (
 var service = fmt.Sprintf("%s:80", serviceIP)
 
 func main() {
-	agent := flag.String("agent", "", "the kube-ipvs binary to show")
+	agent := flag.String("agent", "", "path of the kube-ipvs binary")
 	flag.Parse()
 	if err := run(*agent); err != nil {
 		fmt.Fprintln(os.Stderr, "demo failed:", err)
@@ -220,7 +220,7 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends requests one after the other. It checks that the pods receive equal numbers of requests or, with
+// request sends requests one after another. It checks that the pods receive equal numbers of requests or, with
 // nftables, random numbers.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}

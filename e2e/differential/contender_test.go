@@ -81,8 +81,8 @@ func newContender(t *testing.T, name string) *contender {
 	return c
 }
 
-// refuseAlways removes the kernel's limit of one ICMP error per second and client. With the limit, an SCTP client may
-// report a timeout instead of a refusal, depending on its earlier connections.
+// refuseAlways removes the kernel's limit of one ICMP error per second for each client. With the limit, an SCTP client
+// may report a timeout instead of a refusal, depending on its earlier connections.
 func refuseAlways(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
@@ -201,8 +201,9 @@ func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []strin
 	c.start(t, cluster.Command{Args: append(args, flags...)})
 }
 
-// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, with two exceptions. Only the initial network
-// namespace may set the conntrack limits. Periodic syncs are rare, because a sync takes seconds in an emulated guest.
+// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, with two changes. It leaves the conntrack limits
+// alone, because only the initial network namespace may set them. Periodic syncs are rare, because a sync takes seconds
+// in an emulated guest.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs

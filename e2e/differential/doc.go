@@ -1,4 +1,4 @@
-// Package differential checks that kube-ipvs differs from the real kube-proxy in ipvs mode only as intended.
+// Package differential checks that kube-ipvs differs from the real kube-proxy in ipvs mode only in intended ways.
 //
 // The test gives the same random Services, EndpointSlices and Nodes to both programs, which run on separate nodes. It
 // compares virtual servers, destinations with weights, the addresses on kube-ipvs0, and a sample of connections. A

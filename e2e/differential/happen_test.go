@@ -30,10 +30,10 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// Events of all other kinds only change objects.
+// All other events only change objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
-	within time.Duration // the node must converge in this time; 0 means settled
+	within time.Duration // the node must converge within this time; 0 means settled
 }{
 	apiAway:       {(*week).apiAway, 6 * time.Minute}, // the agent detects a silent watch after three minutes
 	apiRestored:   {(*week).restored, 0},

@@ -24,12 +24,12 @@ type happening string
 
 const (
 	objectsChange  happening = "objects change"
-	rollingUpdate  happening = "rolling update, one step"
-	nodeDrains     happening = "another node drains, one step"
+	rollingUpdate  happening = "one step of a rolling update"
+	nodeDrains     happening = "one step of draining another node"
 	apiAway        happening = "the API server is unavailable while objects change"
 	apiRestored    happening = "the API server is restored from a backup"
 	agentKilled    happening = "the agent is killed after some writes"
-	agentRestarts  happening = "the agent restarts with objects changed meanwhile"
+	agentRestarts  happening = "the agent restarts, and objects have changed in the meantime"
 	agentStands    happening = "the agent is stopped for a while (SIGSTOP)"
 	nodeReboots    happening = "the node loses all kernel state"
 	othersFlush    happening = "another program flushes tables"
@@ -37,7 +37,7 @@ const (
 	programsFail   happening = "iptables-restore fails"
 	clockJumps     happening = "the wall clock jumps"
 	tokensRenewed  happening = "the agent's token is renewed"
-	nothingHappens happening = "nothing, for hours"
+	nothingHappens happening = "nothing happens for hours"
 )
 
 // often contains the relative frequency of each kind. Kinds that restart the agent occur only before restartsEnd, so
@@ -51,7 +51,7 @@ func (h happening) endsAgent() bool {
 	return slices.Contains([]happening{agentKilled, agentRestarts, nodeReboots}, h)
 }
 
-// history draws random events for a number of days. Equal arguments yield equal events.
+// history draws random events for a number of days. The same arguments yield the same events.
 func history(world draw.World, seed uint64, services int, days float64) (first draw.Set, events []event) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	drawer := draw.New(world, seed, 1)
@@ -87,7 +87,7 @@ func history(world draw.World, seed uint64, services int, days float64) (first d
 	return first, events
 }
 
-// share reuses equal objects from an earlier set, because a history contains hundreds of sets.
+// share saves memory by reusing equal objects from an earlier set. A history contains hundreds of sets.
 func share(set, earlier draw.Set) {
 	had := map[string]draw.Service{}
 	for _, svc := range earlier.Services {

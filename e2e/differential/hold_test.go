@@ -31,8 +31,8 @@ type heldConn struct {
 	from   string // the Service
 	server netip.AddrPort
 	opened time.Duration
-	// removed is the time when the endpoint was removed. reason says why the connection may break; empty if it must
-	// not break.
+	// removed is the time when the endpoint was removed. reason says why the connection may break. It is empty if
+	// the connection must not break.
 	removed time.Time
 	reason  string
 }
@@ -116,7 +116,7 @@ func (h *heldConn) excuse(c *judge.Case) {
 	}
 }
 
-// hold opens connections until there are heldConns of them.
+// hold opens connections until heldConns of them are open.
 func (w *week) hold(c *judge.Case) error {
 	rng := rand.New(rand.NewPCG(uint64(len(w.contacts)), uint64(w.probes)))
 	for _, p := range w.pairs(c, rng, 4*heldConns) {

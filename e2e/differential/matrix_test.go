@@ -30,7 +30,7 @@ type pair struct {
 	key    judge.Key
 }
 
-// sample picks pairs for each rule about connections, and random pairs.
+// sample picks some pairs for each rule about connections, and some at random.
 func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, tally *judge.Tally) []pair {
 	var all []pair
 	for key := range theirs.Servers {

@@ -8,7 +8,7 @@ import (
 )
 
 // kube-proxy starts one of these programs for each changed set entry, and a hundred more in each sync. In an emulated
-// guest, the root file system is on the host. The programs would spend most of their time opening files.
+// guest, the root file system is on the host. The programs would therefore spend most of their time opening files.
 var programs = []string{"ipset", "modprobe", "iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 
 // inMemory copies the programs with their libraries into a directory in memory. It returns an environment that uses

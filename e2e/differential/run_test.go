@@ -37,7 +37,7 @@ func readPlan(t *testing.T) plan {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
-			t.Fatalf("%s%s is %q; it must be a number, 0 or more", variable, name, text)
+			t.Fatalf("%s%s is %q; it must be a number of at least 0", variable, name, text)
 		}
 		return n
 	}
@@ -147,7 +147,7 @@ type run struct {
 	*stage
 	plan   plan
 	record *record
-	shrunk bool // do not shrink again, because it is slow
+	shrunk bool // Shrinking is slow, so it happens only once.
 }
 
 // batch draws a batch, changes it, and compares after each step. The record includes only complete batches.
@@ -211,8 +211,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge returns lasting differences. Closing connections, a sync in progress, or a busy machine cause temporary
-// differences.
+// judge returns lasting differences. Closing connections, a sync in progress, or a busy machine can cause
+// temporary differences.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)

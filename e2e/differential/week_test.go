@@ -41,15 +41,15 @@ type week struct {
 	held     []*heldConn
 	contacts map[contact]stuck
 	probes   int
-	hasty    bool // events are at most twenty minutes apart; few failures take hours to appear
+	hasty    bool // events are at most twenty minutes apart, because few failures take hours to appear
 }
 
 // settled is the maximum time to apply a change that nothing delays.
 const settled = 30 * time.Second
 
 // TestWeek runs a node through a random week. After each event, it compares tables and connections with the objects.
-// KUBE_IPVS_WEEK_SEED selects another week, and KUBE_IPVS_WEEK_DAYS its length. After a failure, the test looks for a
-// shorter history that also fails. KUBE_IPVS_WEEK_EVENTS repeats that history.
+// KUBE_IPVS_WEEK_SEED selects another week, and KUBE_IPVS_WEEK_DAYS sets its length. After a failure, the test looks
+// for a shorter history that also fails. KUBE_IPVS_WEEK_EVENTS repeats that history.
 func TestWeek(t *testing.T) {
 	labtest.Need(t)
 	if kernel, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(kernel), "time-travel=inf-cpu") {
@@ -106,8 +106,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten looks for fewer events that still fail. Each attempt uses a new node. The number of
-// replayed events is limited.
+// shorten looks for fewer events that still fail. Each attempt uses a new node. The number of replayed events
+// is limited.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50

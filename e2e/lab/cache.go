@@ -35,7 +35,7 @@ func cacheDir(elem ...string) (string, error) {
 	return makeDir(cachedir.Path(root, append([]string{"lab"}, elem...)...))
 }
 
-// localDir returns a directory in this clone for the files of runs.
+// localDir returns a directory in this clone for files of runs.
 func localDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -52,7 +52,7 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a directory of one run. A killed lab leaves its directory behind, but the kernel releases the directory's
+// runDir is the directory of one run. A killed lab leaves its directory behind, but the kernel releases the directory's
 // lock.
 type runDir struct {
 	path string
@@ -117,7 +117,7 @@ func (d *runDir) keep() error {
 	return os.WriteFile(filepath.Join(d.path, keepMark), nil, 0o644)
 }
 
-// withLock runs fn while no other lab holds the named lock. The kernel releases the lock when the process dies.
+// withLock runs fn while it holds the named lock. The kernel releases the lock if the process dies.
 func withLock(name string, fn func() error) error {
 	dir, err := cacheDir("lock")
 	if err != nil {

@@ -89,7 +89,7 @@ func guestMain() error {
 	if spec.UML {
 		_ = os.Remove(filepath.Join(spec.Out, umlSpecName))
 	}
-	// After the change of root, the program's path is unreachable, but this link still works.
+	// After the root has changed, the program's path is unreachable, but this link still works.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
 	return err
 }
@@ -106,7 +106,7 @@ func loadModule(file string) error {
 	return nil
 }
 
-// hostShare mounts a directory of the host. The host's files do not change during a run, so 9p may cache them without
+// hostShare returns the mount of a host directory. The host's files do not change during a run, so 9p may cache them without
 // revalidation, which is much faster.
 func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint {
 	flags := uintptr(0)
@@ -198,7 +198,7 @@ func linkModules(spec guestSpec) error {
 	if err := os.MkdirAll("/lib/modules", 0o755); err != nil {
 		return err
 	}
-	// If the directory existed, the link would be created inside it.
+	// Symlink fails if the directory exists.
 	if err := os.RemoveAll(place); err != nil {
 		return err
 	}

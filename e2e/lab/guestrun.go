@@ -26,7 +26,7 @@ type runner struct {
 	input *io.PipeReader // standard input from the host
 	feed  *io.PipeWriter
 	tty   *os.File // the terminal's master side, if any
-	// window limits the chunks of output in transit.
+	// window limits the number of output chunks in transit.
 	window chan struct{}
 }
 
@@ -134,7 +134,7 @@ func startStatus(err error) int {
 }
 
 func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
-	// Wait would wait for cmd.Stdin, even if the command never reads its input.
+	// With cmd.Stdin, Wait would block until the input ends, even if the command never reads it.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -183,8 +183,8 @@ func (r *runner) resize(size windowSize) {
 }
 
 func (r *runner) obeyHost(port io.Reader) {
-	// The host sends the next chunk of input only after this one is consumed. Its commands therefore never wait
-	// behind unread input.
+	// The host sends the next chunk of input only after this one is consumed. Its other frames therefore never
+	// wait behind unread input.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {

@@ -32,7 +32,7 @@ func programsOf(groups ...string) []program {
 	return programs
 }
 
-// installCommand installs the host programs for a cluster with kubelets or for the tests of the chart.
+// installCommand installs the host programs for a cluster with kubelets, the chart's tests or the browser test.
 func installCommand(args []string) (int, error) {
 	if len(args) != 1 || !slices.Contains([]string{"nodes", "chart", "browser"}, args[0]) {
 		return 0, userErrorf("unexpected arguments; use lab install nodes, chart or browser")

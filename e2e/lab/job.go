@@ -56,7 +56,7 @@ func dieWithParent() error {
 	return nil
 }
 
-// notifyStops relays the signals that end the lab after its cleanup.
+// notifyStops returns a channel for the signals that end the lab. The lab cleans up before it exits.
 func notifyStops() <-chan os.Signal {
 	// If SIGPIPE is caught, writing to a closed stdout returns an error instead of ending the process.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)

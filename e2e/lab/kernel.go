@@ -228,7 +228,7 @@ func modulesFor(image, release string) (string, error) {
 	return "", userErrorf("no modules of kernel %s for %s; looked in %s", release, image, strings.Join(candidates, ", "))
 }
 
-// ensureDepmod writes modules.dep, which is missing if the package was unpacked without installation.
+// ensureDepmod writes modules.dep, which is missing if the package was unpacked but not installed.
 func ensureDepmod(modules, release string) error {
 	if _, err := os.Stat(filepath.Join(modules, "modules.dep")); err == nil {
 		return nil

@@ -88,7 +88,7 @@ type listedPackage struct {
 
 // planTests decides which tests to run. Each word of PKG is a package pattern or PACKAGE:TESTS, where TESTS is a
 // regular expression. The matching tests become a separate unit, or are excluded if the word starts with a minus.
-// Another word PACKAGE selects the remaining tests.
+// A separate word PACKAGE selects the remaining tests.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := partsOf(tests.packages)

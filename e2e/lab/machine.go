@@ -88,7 +88,7 @@ func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	return m, nil
 }
 
-// kill waits until the process has exited.
+// kill ends the process and waits until it has exited.
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.ended

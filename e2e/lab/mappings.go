@@ -19,7 +19,7 @@ const (
 	manyPages = 1 << 15
 )
 
-// watchMappings calls fail when a process reaches the host's limit of mappings. proc is /proc or, in tests, a directory
+// watchMappings calls fail when a process reaches the host's limit on mappings. proc is /proc or, in tests, a directory
 // like it.
 func watchMappings(proc string, every time.Duration, stop <-chan struct{}, fail func(error)) {
 	text, err := os.ReadFile(mappingsLimit)

@@ -41,7 +41,7 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// resolve returns the files of modules in loading order. Built-in modules have no file.
+// resolve returns the files of modules in load order. Built-in modules have no file.
 func (m moduleIndex) resolve(names ...string) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}

@@ -74,7 +74,7 @@ func nativeCommand(args ...string) *exec.Cmd {
 // probeNative returns the reason why namespaces with IPVS do not work, for example in an unprivileged container.
 func probeNative() string {
 	if !withoutIPVS() {
-		// The probe decides, because modprobe may fail although IPVS works, for example if the module is built in.
+		// Ignore errors: modprobe may fail even if IPVS works, for example because the module is built in.
 		_ = exec.Command("modprobe", "ip_vs").Run()
 	}
 	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {

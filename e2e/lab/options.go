@@ -102,7 +102,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
-	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real, or with -lab=uml virtual, independent of the host's speed (default $LAB_CLOCK, else real)")
+	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real or, with -lab=uml, virtual (independent of the host's speed; default $LAB_CLOCK, else real)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
@@ -184,7 +184,7 @@ var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingC
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is the default limit of host time for a guest with a virtual clock. A program that never waits stops
+// virtualLimit is the default limit on host time for a guest with a virtual clock. A program that never waits stops
 // that clock.
 const virtualLimit = 20 * time.Minute
 

@@ -29,7 +29,7 @@ const maxFrame = 1 << 20
 
 // Both sides limit the data in transit. On user-mode Linux's serial line, a write fails if the host does not read
 // fast enough, so all output in transit must fit into the socket behind the line. In the other direction, input stops
-// forever once the terminal's buffer of 4 KiB has been full.
+// forever once the terminal's 4 KiB buffer has filled up.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16
@@ -102,7 +102,7 @@ func readFrame(r io.Reader) (frameKind, []byte, error) {
 	}
 	size := binary.BigEndian.Uint32(head[1:])
 	if size > maxFrame {
-		return 0, nil, fmt.Errorf("frame %q of %d bytes is longer than %d", head[0], size, maxFrame)
+		return 0, nil, fmt.Errorf("frame %q has %d bytes; the maximum is %d", head[0], size, maxFrame)
 	}
 	payload := make([]byte, size)
 	if _, err := io.ReadFull(r, payload); err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// testPlan is what kernel-test on the host prepares for run-tests in the lab.
+// testPlan is prepared by kernel-test on the host. run-tests carries it out in the lab.
 type testPlan struct {
 	Units   []testUnit
 	Run     string
@@ -34,8 +34,8 @@ type testUnit struct {
 	Expected []string // tests that must run on the kernel
 }
 
-// runTestsCommand runs the planned units one after the other. They share a kernel, whose IPVS service table is not
-// separated by namespace.
+// runTestsCommand runs the planned units one after the other. They cannot run concurrently, because all namespaces of a
+// kernel share its IPVS service table.
 func runTestsCommand(args []string) (int, error) {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
@@ -57,7 +57,7 @@ func runTestsCommand(args []string) (int, error) {
 	return total.conclude(os.Stdout, fmt.Sprintf("kernel %s, %s", os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))), nil
 }
 
-// runUnit runs a test binary as "go test" does: in its source directory, and with its output only if it fails.
+// runUnit runs a test binary as "go test" does: in its source directory, and printing its output only if it fails.
 func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	if p.Binary == "" {
 		fmt.Printf("FAIL\t%s [build failed]\n", p.Path)
@@ -112,8 +112,8 @@ func (plan testPlan) expected(p testUnit, log *testLog) []string {
 	return slices.DeleteFunc(slices.Clone(p.Expected), func(name string) bool { return log.started[name] == 0 })
 }
 
-// testArgs returns the flags that "go test" would pass. At its time limit, a test prints its goroutines before the
-// lab's own limit kills it.
+// testArgs returns the flags that "go test" would pass. A test that reaches its time limit prints its goroutines before
+// the lab's own limit kills it.
 func (plan testPlan) testArgs(p testUnit, spent time.Duration) []string {
 	args := []string{"-test.paniconexit0", "-test.v=test2json", "-test.count=" + strconv.Itoa(plan.Count)}
 	if run := cmp.Or(plan.Run, p.Run); run != "" {

@@ -114,7 +114,7 @@ func TestCountedLab(t *testing.T) {
 	}
 }
 
-// guestLab returns a lab in a guest, because some tests break their kernel.
+// guestLab returns a lab that runs a guest, for tests that break their kernel.
 func guestLab() string {
 	if mode := os.Getenv("LAB_SELFTEST"); mode == modeFast || mode == modeUML {
 		return modeUML

@@ -20,7 +20,7 @@ type testLog struct {
 	current string            // the test that writes the next line
 	held    map[string][]byte // output of tests that have not ended
 	results []testResult
-	started map[string]int      // how often each test began
+	started map[string]int      // how often each test was started
 	figures map[string][]string // what each test measured
 }
 

@@ -2,5 +2,5 @@
 
 package main
 
-// rdtsc is available only on amd64, as are QEMU guests.
+// rdtsc is a stub, because QEMU guests run only on amd64.
 func rdtsc() uint64 { return 0 }

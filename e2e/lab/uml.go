@@ -77,7 +77,7 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 const umlSpecName = ".lab-spec.json"
 
 // cheapGo returns an environment variable for Go programs in user-mode Linux. Preemption by signals is expensive: a
-// kube-apiserver started in 30 s instead of 11 s. With multipath TCP, the kernel starts modprobe twice per program.
+// kube-apiserver started in 30 s instead of 11 s. With multipath TCP, the kernel runs modprobe twice for each program.
 func cheapGo() string {
 	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1,multipathtcp=0", ",")
 }
@@ -118,7 +118,7 @@ func umlHostCommand(args []string) (int, error) {
 	}
 	// The host switches between two processes for each system call of the guest. On a busy host, each switch waited
 	// for a time slice, which made guests fifty times slower regardless of their nice value. Real-time processes
-	// switch immediately, and the host reserves 5% of the time for others. If the host does not permit real-time
+	// switch immediately, and the host reserves 5% of the time for other processes. If the host does not permit real-time
 	// scheduling, the guest is merely slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 	go watchMappings("/proc", 5*time.Second, nil, func(err error) {

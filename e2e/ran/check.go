@@ -21,7 +21,7 @@ import (
 //go:embed nightly.txt
 var nightlyTests string
 
-// check prints every test below root that passed in no step and is not listed in nightly.txt.
+// check prints every test below root that did not pass in any step and is not listed in nightly.txt.
 func check(w io.Writer, root string, dirs []string) error {
 	tests, err := source(root)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
 )
 
-// recordFiles are the files of the record and its pages. A commit of only these files does not make a part older.
+// recordFiles are the files of the record and its pages. A commit that changes only these files does not make a part older.
 var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
 // keptLines is the number of runs that the record keeps for each part.

@@ -100,7 +100,7 @@ func choose(name string, hours float64, ages []record.Age) ([]record.Part, error
 	if name != "" {
 		p, ok := record.Named(name)
 		if !ok {
-			return nil, fmt.Errorf("there is no part %q; parts are %s", name, record.Names())
+			return nil, fmt.Errorf("there is no part %q; the parts are %s", name, record.Names())
 		}
 		return []record.Part{p}, nil
 	}

@@ -166,7 +166,7 @@ func TestInterruptedNight(t *testing.T) {
 	}
 }
 
-// TestInterruptedTarget: an interrupted target leaves no processes.
+// TestInterruptedTarget: an interrupted target leaves no processes behind.
 func TestInterruptedTarget(t *testing.T) {
 	newRepository(t)
 	n, _ := newNight(t)

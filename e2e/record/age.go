@@ -54,7 +54,7 @@ func (a Age) Unproven(now time.Time) string {
 	case a.Commits > maxCommits:
 		return fmt.Sprintf("%d commits old; at most %d are allowed", a.Commits, maxCommits)
 	case err != nil || now.Sub(ended) > maxDays*24*time.Hour:
-		return fmt.Sprintf("ran at %s; at most %d days are allowed", l.Date, maxDays)
+		return fmt.Sprintf("last ran at %s, more than %d days ago", l.Date, maxDays)
 	}
 	return ""
 }

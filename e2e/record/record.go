@@ -85,7 +85,7 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// WithoutIPVS is a suffix of a lab's name for an agent with nftables.
+// WithoutIPVS is the suffix of a lab's name if the agent uses nftables instead of IPVS.
 const WithoutIPVS = " nftables"
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks user-mode Linux and results
@@ -119,7 +119,7 @@ func ClockOf(lab string) string {
 	return "real"
 }
 
-// Conclude summarizes a run. tests are in the order in which they ended, and broken are the failed targets. A test
+// Conclude summarizes a run. tests are in the order in which they ended, and broken contains the failed targets. A test
 // that every target skipped counts as failed, because it proves nothing.
 func (l Line) Conclude(tests []Test, broken []string) Line {
 	last := map[string]string{} // by name and kernel

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// entry is a file in an archive: a copy of source, a link or, if both are empty, a directory.
+// entry is a file, a link or a directory in an archive. It is a directory if source and link are empty.
 type entry struct {
 	name   string
 	source string
@@ -23,7 +23,7 @@ type entry struct {
 // tree is the content of an archive. Equal trees with equal times produce identical archives on any machine.
 type tree []entry
 
-// write writes the tree as a tar file that belongs to root.
+// write writes the tree as a tar file. All entries are owned by root.
 func (t tree) write(w io.Writer, when time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range slices.SortedFunc(slices.Values(t), func(a, b entry) int { return strings.Compare(a.name, b.name) }) {

@@ -27,7 +27,7 @@ type build struct {
 	keys          keys
 }
 
-// platform is a platform for which the agent is built.
+// platform is a platform that the agent is built for.
 type platform struct {
 	arch, variant string
 	machine       string // name of Debian's library directory; empty if there is no image

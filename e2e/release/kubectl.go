@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// client is a platform for which kubectl-ipvs is built.
+// client is a platform that kubectl-ipvs is built for.
 type client struct{ os, arch string }
 
 var clients = []client{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}}
@@ -52,7 +52,7 @@ func (b *build) packClients() error {
 		ShortDescription: "Query the kube-ipvs agents of a cluster",
 		Description: "Runs kube-ipvs inspection commands in the agents' pods, merges the answers,\n" +
 			"and lists the nodes that disagree and the nodes that did not respond.\n",
-		Caveats: "The command requires the permission to create pods/exec in the agents' namespace, which is equivalent to root on the nodes.\n",
+		Caveats: "The command requires permission to create pods/exec in the agents' namespace, which is equivalent to root on the nodes.\n",
 	}
 	for _, c := range clients {
 		archive := tree{
@@ -80,7 +80,7 @@ func (b *build) packClients() error {
 	return os.WriteFile(b.file("-krew.yaml"), text, 0o644)
 }
 
-// krewManifest is for krew, the package manager of kubectl plugins.
+// krewManifest is a manifest for krew, the package manager for kubectl plugins.
 type krewManifest struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// section is the part of the changelog about a version.
+// section is one version's section of the changelog.
 type section struct {
 	text  string // without the heading
 	items []change
@@ -70,6 +70,6 @@ func (b *build) notes() error {
 	if b.image != "" {
 		text += fmt.Sprintf("\n\nImage: `%s:%s`", b.image, b.version)
 	}
-	text += "\n\nTo verify what you download, see [releases](https://github.com/kube-ipvs/kube-ipvs/blob/" + b.version + "/docs/release.md).\n"
+	text += "\n\nTo verify a download, see [releases](https://github.com/kube-ipvs/kube-ipvs/blob/" + b.version + "/docs/release.md).\n"
 	return os.WriteFile(b.file("-notes.md"), []byte(text), 0o644)
 }

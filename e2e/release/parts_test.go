@@ -36,7 +36,7 @@ func TestParts(t *testing.T) {
 	t.Run("notes", func(t *testing.T) {
 		text := string(read(t, b.file("-notes.md")))
 		if !strings.Contains(text, testImage+":"+testVersion) || !strings.Contains(text, "/blob/"+testVersion+"/docs/known-limits.md") {
-			t.Errorf("no image, or a relative link:\n%s", text)
+			t.Errorf("the notes do not name the image, or contain a relative link:\n%s", text)
 		}
 	})
 	t.Run("krew", func(t *testing.T) { krew(t, b) })
@@ -97,7 +97,7 @@ func krew(t *testing.T, b *build) {
 			t.Errorf("%s: checksum %s, want %s", p.URI, p.SHA256, sum)
 		}
 		if out, err := exec.Command("tar", "-tf", archive).Output(); err != nil || string(out) != "LICENSE\n"+p.Bin+"\n" {
-			t.Errorf("%s has the files %q, %v", archive, out, err)
+			t.Errorf("%s contains the files %q (%v)", archive, out, err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func chart(t *testing.T, b *build, ring openpgp.EntityList) {
 		t.Fatal(err)
 	}
 	if c.Metadata.Version != "0.1.0-test" || c.Metadata.AppVersion != testVersion {
-		t.Errorf("chart %s for agent %s", c.Metadata.Version, c.Metadata.AppVersion)
+		t.Errorf("the chart has version %s and agent version %s", c.Metadata.Version, c.Metadata.AppVersion)
 	}
 	values, _ := c.Values["image"].(map[string]any)
 	if values["registry"] != "registry.example" || values["repository"] != "team/kube-ipvs" {
@@ -141,7 +141,7 @@ func manifests(t *testing.T, b *build) {
 			t.Errorf("%s lacks the release's image or version", filepath.Base(file))
 		}
 		if strings.Contains(text, `"v0.1.0"`) {
-			t.Errorf("%s still has the chart's version", filepath.Base(file))
+			t.Errorf("%s still contains the chart's version", filepath.Base(file))
 		}
 	}
 }

@@ -95,7 +95,7 @@ func unpacked(t *testing.T, b *build, p platform) []byte {
 	return out
 }
 
-// programs runs the programs of this machine's platform and, with an emulator, of other platforms.
+// programs runs the program for this machine's platform. It runs the programs for other platforms in an emulator.
 func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")
@@ -170,11 +170,11 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 	}
 }
 
-// foreign runs iptables of the arm64 image with only the image's files.
+// foreign runs the arm64 image's iptables in an emulator, with only the image's files.
 func foreign(t *testing.T, img v1.Image) {
 	emulator, err := exec.LookPath("qemu-aarch64-static")
 	if err != nil {
-		t.Skip("NOT RUN: install qemu-user-static to run it")
+		t.Skip("NOT RUN: install qemu-user-static to run this test")
 	}
 	root := t.TempDir()
 	unpack := exec.Command("tar", "-xf", "-", "-C", root)

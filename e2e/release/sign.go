@@ -13,7 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// keys sign a release. They are optional, so that anyone can build a release.
+// keys sign a release. They are optional, so anyone can build a release.
 type keys struct {
 	minisign *minisign.PrivateKey  // for the checksums
 	pgp      *provenance.Signatory // for the chart's provenance, which Helm verifies with OpenPGP only

@@ -19,9 +19,9 @@ This page lists the faults that an agent has to survive, the promised behavior f
 measured results. Each row names its tests, which are part of the test suite. Times come from a
 small, shared machine and vary with its load. "passes, in part" marks a row that is not measured
 completely. "passes" means that the tests passed; their limits can be wider than the promise, so
-compare the figures with it. kube-proxy runs version 1.36.3 in ipvs mode, with scheduler mh and
-without conntrack limits, measured by the same test on the same node or taken from the [conformance
-page](conformance.md#beside-kube-proxy).
+compare the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and
+without conntrack limits. Its results come from the same test on the same node, or from the
+[conformance page](conformance.md#beside-kube-proxy).
 
 This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
 ` + "`make nightly-record`" + ` rewrites it.
@@ -56,7 +56,7 @@ func (row Row) results(all []record.Test) (found []record.Test) {
 	return found
 }
 
-// results returns the results of the probe's tests. It includes subtests that contain figures or failed.
+// results returns the results of the probe's tests. It includes subtests that have figures and subtests that failed.
 func (p Probe) results(all []record.Test) (found []record.Test) {
 	name := regexp.MustCompile(p.Tests)
 	for _, t := range all {

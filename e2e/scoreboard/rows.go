@@ -26,12 +26,12 @@ const (
 var Rows = []Row{
 	{
 		Name: "R1", Title: "the agent is killed after each write during its start, while connections are open",
-		Full:   "each write of a start after Services changed, with 60 connections, and of a start on an empty node",
+		Full:   "every write of two starts: one with 60 connections after Services changed, and one on an empty node",
 		Probes: []Probe{{Package: services, Tests: "^TestKill9$", Part: "kills"}},
 		Peer:   "not measured",
 	},
 	{
-		Name: "R2", Title: "the agent is replaced by another under load",
+		Name: "R2", Title: "the agent is upgraded or downgraded under load",
 		Full: "20 upgrades and downgrades between two versions",
 		Probes: []Probe{
 			{Package: services, Tests: "^TestGaps/the_agent_restarts_under_load"},
@@ -132,19 +132,19 @@ var Rows = []Row{
 	},
 	{
 		Name: "R18", Title: "the agent has exactly the capabilities of the chart, in all stories",
-		Full:   "every other system call and right is refused",
+		Full:   "every other system call and capability is refused",
 		Probes: []Probe{{Package: "e2e/stories/image", Tests: "^TestContain$"}},
 		Peer:   "its usual manifest is privileged", Missing: "a test of each refused call",
 	},
 	{
-		Name: "R19", Title: "ports of the node's own programs are always closed at Service addresses, from the first instant",
+		Name: "R19", Title: "ports of the node's own programs are always closed on Service addresses, from the first instant",
 		Full:     "a sample of 65,535 ports, none open",
 		Probes:   []Probe{{Package: services, Tests: "^TestLoadBalancer/the_node's_own_ports_are_closed_from_the_first_instant"}},
 		Contrast: "host ports from the first instant", Missing: "a sample of all ports; the test tries only a few",
 	},
 	{
 		Name: "R20", Title: "two agents, or an agent and kube-proxy, on one node",
-		Full:   "60 s together, no request lost, and the conflict reported",
+		Full:   "60 s side by side; no request is lost, and the conflict is reported",
 		Probes: []Probe{{Package: coexist, Tests: "^(TestTwoAgents|TestBesideKubeProxy)$"}},
 		Peer:   "part of the test", Missing: "60 s together",
 	},

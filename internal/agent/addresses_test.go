@@ -100,11 +100,11 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 		reports := w.takeReports()
 		for _, r := range reports {
 			if r.Err == nil || !strings.Contains(r.Err.Error(), "addresses") || r.RetryAfter <= 0 {
-				w.Errorf("report: %v, again after %s", r.Err, r.RetryAfter)
+				w.Errorf("a sync returned %v and is retried after %s; want an error about addresses, and a retry", r.Err, r.RetryAfter)
 			}
 		}
 		if n := len(reports); n < 7 || n > 8 { // after 0.1 s, 0.2 s, 0.4 s ..., and one for the change
-			w.Errorf("%d syncs in 10 s", n)
+			w.Errorf("there were %d syncs in 10 s", n)
 		}
 		w.sleep(time.Minute)
 		w.is()
@@ -175,7 +175,7 @@ func TestNetworksComeAndGo(t *testing.T) {
 			w.move(w.around)
 			w.sleep(time.Second)
 			if w.has("203.0.113.1") == (network != nil) {
-				w.Errorf("with the networks %v:\n%s", network, w.fake.Dump())
+				w.Errorf("with networks %v, the kernel has the wrong state:\n%s", network, w.fake.Dump())
 			}
 		}
 		w.calm()
@@ -208,7 +208,7 @@ func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 			w.source.putAPIServer(netip.MustParseAddrPort(at))
 			w.sleep(time.Second)
 			if refused := at == "203.0.113.1:6443"; w.has("203.0.113.1") == refused {
-				w.Errorf("the API server is at %s:\n%s", at, w.fake.Dump())
+				w.Errorf("with the API server at %s, the kernel has the wrong state:\n%s", at, w.fake.Dump())
 			}
 		}
 	})
@@ -273,7 +273,7 @@ func TestHealthPortsAreReported(t *testing.T) {
 		expect := func(want compile.HealthPort) {
 			w.Helper()
 			if got := w.lastReport().Served; got[svc.ID].Health != want {
-				w.Errorf("health ports %v, want %v", got, want)
+				w.Errorf("the health ports are %v, want %v", got, want)
 			}
 		}
 		expect(compile.HealthPort{Port: 32000, Local: 1})

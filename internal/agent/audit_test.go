@@ -22,7 +22,7 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.start()
 		w.fake.SlowAudits(10*time.Second, 1)
-		for range 2 { // the first audit compares everything, the second one only differences
+		for range 2 { // the first audit compares everything, and the second compares only differences
 			w.sleep(auditInterval + time.Second) // an audit has just begun
 			w.takeReports()
 			w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
@@ -37,7 +37,7 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 			w.sleep(10 * time.Second)
 			r := w.takeReports()
 			if last := r[len(r)-1]; !last.Full || last.Drift > 0 || last.Err != nil || w.fake.TakeCounts().Writes() > 0 {
-				t.Errorf("the audit found: %+v", last)
+				t.Errorf("the audit found drift or wrote to the kernel: %+v", last)
 			}
 			w.is()
 			w.remove("new")
@@ -82,7 +82,7 @@ func TestAuditsOfAChangingCluster(t *testing.T) {
 			}
 			for _, report := range w.takeReports() {
 				if report.Drift > 0 || report.Err != nil {
-					t.Errorf("seed %d: drift %v, error %v", seed, report.Drifted, report.Err)
+					t.Errorf("seed %d: a sync reports drift %v and error %v", seed, report.Drifted, report.Err)
 				}
 			}
 			w.converged()

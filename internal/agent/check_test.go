@@ -49,15 +49,15 @@ func TestQuickChecksFind(t *testing.T) {
 				w.fake.TakeCounts()
 				w.sleep(time.Minute)
 				if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Reads > 0 || c.Summaries != 60 {
-					w.Errorf("after the repair: %+v", c)
+					w.Errorf("after the repair, want only 60 summaries, got %+v", c)
 				}
 			})
 		})
 	}
 }
 
-// If an audit cannot explain a difference, the difference triggers no further audit. Examples are firewall-mark virtual
-// servers and other programs' rules.
+// A difference that an audit cannot explain triggers no further audit. Firewall-mark virtual servers and other programs'
+// rules cause such differences.
 func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -89,7 +89,7 @@ func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 			w.sleep(time.Second)
 		}
 		if c := w.fake.TakeCounts(); c.Reads > 25 || c.Writes() > 0 {
-			w.Errorf("in an hour: %+v", c)
+			w.Errorf("within an hour, want no writes and at most 25 reads, got %+v", c)
 		}
 		w.fake.TouchRules(inet.IPv4, 0)
 		w.sleep(10 * time.Minute)

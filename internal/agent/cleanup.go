@@ -23,7 +23,7 @@ type Cleanup struct {
 	// Foreign are other programs' addresses on kube-ipvs0. The device stays while they exist.
 	Foreign []netip.Addr
 	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0. Kept describes what else stays. Both are
-	// set only if an agent runs.
+	// set only if an agent is running.
 	ForeignServers []kernel.ServerKey
 	Kept           []string
 	steps          *steps

@@ -111,7 +111,7 @@ type Reload struct {
 	Changed []string
 }
 
-// checkedPeriod is the usual Period while quick checks are on.
+// checkedPeriod is the usual value of Period while quick checks are on.
 const checkedPeriod = 30 * time.Second
 
 // Period returns the maximum time between two signs of life from the loop.

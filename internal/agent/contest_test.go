@@ -31,18 +31,18 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 			w.is()
 			drifted := w.logs.FilterMessage("kernel state drifted; repairing").All()
 			if len(drifted) != 1 || !strings.Contains(fmt.Sprint(drifted[0].ContextMap()["found"]), "IPv4 table nat: chain KUBE-SERVICES was changed by kube-proxy") {
-				w.Fatalf("log of audit %d: %v", i, w.logs.All())
+				w.Fatalf("the log does not attribute audit %d's repair to kube-proxy: %v", i, w.logs.All())
 			}
 			r := w.takeReports()
 			problems := r[len(r)-1].NodeProblems
 			if (len(problems) == 1) != (i >= 2) {
-				w.Fatalf("problems after audit %d: %v", i, problems)
+				w.Fatalf("after audit %d, the problems are %v", i, problems)
 			}
 			if i == 2 {
 				problem = problems[0].String()
 			}
 			if i >= 2 && problems[0].String() != problem {
-				w.Errorf("problem after audit %d: %s, want %s", i, problems[0], problem)
+				w.Errorf("after audit %d, the problem is %s; want %s", i, problems[0], problem)
 			}
 		}
 		if !strings.Contains(problem, "Node "+compiletest.Node+": "+chain+": kube-proxy has kept changing this") {
@@ -50,7 +50,7 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 		}
 		w.sleep(time.Hour)
 		if r := w.takeReports(); len(r[len(r)-1].NodeProblems) > 0 {
-			w.Errorf("problems after an hour without changes: %v", r[len(r)-1].NodeProblems)
+			w.Errorf("an hour without changes did not end the contest: %v", r[len(r)-1].NodeProblems)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestRulesDriftWhileServicesChange(t *testing.T) {
 		r := w.takeReports()
 		last := r[len(r)-1]
 		if len(last.NodeProblems) != 1 || !last.Full || len(last.Compiled) == 0 {
-			w.Errorf("audit of %[2]v: problems %[1]v", last.NodeProblems, last.Compiled)
+			w.Errorf("the audit that compiled %[2]v reports the problems %[1]v", last.NodeProblems, last.Compiled)
 		}
 	})
 }

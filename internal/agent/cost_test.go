@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 		w.sleep(2 * drainInterval)
 		w.restart()
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 || c.Lookups > 0 || c.Batches > 0 {
-			t.Errorf("a restart without changes: %+v", c)
+			t.Errorf("a restart without changes must only read the kernel once, got %+v", c)
 		}
 		w.takeReports()
 		running := heap()
@@ -75,18 +75,18 @@ func oneEndpoint(w *world) {
 
 		r, c := w.lastReport(), w.fake.TakeCounts()
 		if len(r.Compiled) != 1 || r.Full {
-			w.Fatalf("compiled %v", r.Compiled)
+			w.Fatalf("a full sync, or more than one Service compiled: %v", r.Compiled)
 		}
 		if want := min(i+1, 2); c.Ops[kernel.KindDestination] != want || c.Writes() != want || c.Reads+c.Lookups > 0 {
-			w.Fatalf("one endpoint: %+v", c)
+			w.Fatalf("replacing an endpoint cost %+v", c)
 		}
 		if i == 0 && c.Writes() != 1 {
-			w.Fatalf("one endpoint added: %+v", c)
+			w.Fatalf("adding an endpoint cost %+v, want one write", c)
 		}
 	}
 	w.Logf("one endpoint: %v, %d allocations, %d KiB", took/times, mallocs/times, bytes/times>>10)
 	if mallocs/times > 500 {
-		w.Errorf("one endpoint takes %d allocations", mallocs/times)
+		w.Errorf("replacing an endpoint takes %d allocations, want at most 500", mallocs/times)
 	}
 }
 
@@ -98,7 +98,7 @@ func twoPorts(w *world) {
 	w.fake.TakeCounts()
 	w.put(compiletest.WithEndpoint(svc, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 	if c := w.fake.TakeCounts(); c.Ops[kernel.KindDestination] != 2 || c.Writes() != 2 || c.Reads+c.Lookups > 0 {
-		w.Errorf("one endpoint of two ports: %+v", c)
+		w.Errorf("adding an endpoint to two ports cost %+v, want two writes", c)
 	}
 }
 
@@ -108,7 +108,7 @@ func everywhere(w *world) {
 	w.fake.TakeCounts()
 	w.put(compiletest.WithEndpoint(svc, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 	if c := w.fake.TakeCounts(); c.Ops[kernel.KindDestination] != 3 || c.Writes() != 3 || c.Reads+c.Lookups+c.NodeReads > 0 {
-		w.Errorf("one endpoint at three addresses: %+v", c)
+		w.Errorf("adding an endpoint to three addresses cost %+v, want three writes", c)
 	}
 }
 
@@ -120,7 +120,7 @@ func neighbors(w *world) {
 		w.sleep(0)
 		r, c := w.lastReport(), w.fake.TakeCounts()
 		if len(r.Compiled) != concerned || c.Reads+c.NodeReads+c.Writes() > 0 {
-			w.Errorf("a node at %s: compiled %v, %+v", addr, r.Compiled, c)
+			w.Errorf("adding a node at %s compiled %v and cost %+v", addr, r.Compiled, c)
 		}
 		w.source.putNodes(map[string]*model.Node{"node-x": nil})
 		w.sleep(0)
@@ -140,7 +140,7 @@ func rivals(w *world) {
 		w.fake.TakeCounts()
 		w.put(compiletest.WithEndpoint(w.services[model.ServiceID{Namespace: "default", Name: name}], compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 		if r, c := w.lastReport(), w.fake.TakeCounts(); len(r.Compiled) != 1 || c.Writes() != writes || c.Reads+c.Lookups > 0 {
-			w.Errorf("one endpoint of %s: compiled %v, %+v", name, r.Compiled, c)
+			w.Errorf("adding an endpoint to %s compiled %v and cost %+v", name, r.Compiled, c)
 		}
 	}
 }

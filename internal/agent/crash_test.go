@@ -47,7 +47,7 @@ func TestCrash(t *testing.T) {
 			}
 			t.Attr("figure", fmt.Sprintf("killed at each of %d operations", n-1))
 			if n < 150 {
-				t.Errorf("only %d operations", n-1)
+				t.Errorf("the test covered only %d operations", n-1)
 			}
 		})
 	}
@@ -80,11 +80,11 @@ func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed 
 		w.start()
 		defer func() { w.stop() }()
 		if reports := w.takeReports(); len(reports) != 1 || reports[0].Err != nil {
-			w.Fatalf("crash at %d: %d syncs, the first with %v", n, len(reports), reports[0].Err)
+			w.Fatalf("after a crash at operation %d, there were %d syncs, and the first returned %v", n, len(reports), reports[0].Err)
 		}
 		w.is(theRest(before))
 		if t.Failed() {
-			t.Fatalf("crash at operation %d", n)
+			t.Fatalf("the agent crashed at operation %d", n)
 		}
 	})
 	return crashed
@@ -114,7 +114,7 @@ func (w *world) noServerIsLost() {
 		if s, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update {
 			_, was := stood[s.Key]
 			if was && contains(wanted, s.Key) {
-				w.Errorf("operation %s, although its object existed and is wanted", op)
+				w.Errorf("the agent executed %s, although the virtual server exists and is wanted", op)
 			}
 		}
 		w.checkStep(op, err)
@@ -157,7 +157,7 @@ func TestRestartWhileDraining(t *testing.T) {
 		}
 		w.sleep(2 * drainInterval)
 		if !w.has("-r 10.244.0.2:8080 -m -w 0") {
-			w.Error(fmt.Sprint("no longer draining:\n", w.fake.Dump()))
+			w.Error(fmt.Sprint("the destination is no longer draining:\n", w.fake.Dump()))
 		}
 		w.connections("10.244.0.2:8080", 0)
 		w.sleep(2 * drainInterval)

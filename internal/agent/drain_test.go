@@ -25,7 +25,7 @@ func TestDrainUntilTheLastConnection(t *testing.T) {
 		w.connections("10.244.0.2:8080", 2)
 		w.put(web("10.244.0.1"))
 		if !w.has(draining) {
-			w.Errorf("not draining:\n%s", w.fake.Dump())
+			w.Errorf("the destination is not draining:\n%s", w.fake.Dump())
 		}
 		w.sleep(drainTimeout / 2)
 		if !w.has(draining) {
@@ -41,7 +41,7 @@ func TestDrainUntilTheLastConnection(t *testing.T) {
 		}
 		w.sleep(3 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still counting: %+v", c)
+			w.Errorf("connections are still counted: %+v", c)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestServiceDeletedWhileDraining(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(3 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still counting: %+v", c)
+			w.Errorf("connections are still counted: %+v", c)
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(2 * drainInterval)
 		if c := w.fake.TakeCounts(); c.Lookups > 0 {
-			w.Errorf("still counting: %+v", c)
+			w.Errorf("connections are still counted: %+v", c)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestDrainingIsBounded(t *testing.T) {
 			}
 			w.put(manyAddresses(endpoints...))
 			if n := destinations(w.fake); n > 3*6001+most+2 {
-				t.Fatalf("%d destinations after %d changes", n, round)
+				t.Fatalf("there are %d destinations after %d changes", n, round)
 			}
 		}
 		if n := destinations(w.fake); n < most {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Each operation, or a group of operations, fails once with each error. The operation may still have taken effect. I7
-// holds after every step, and the kernel reaches the wanted state.
+// Operations fail with each error, with and without taking effect. I7 holds after every step, and the kernel reaches
+// the wanted state.
 func TestEveryCallFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.EEXIST, syscall.ENOENT, syscall.ETIMEDOUT}
 	every := max(1, 60/int(*seeds)) // with -seeds=60, every operation

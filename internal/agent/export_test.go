@@ -6,5 +6,5 @@ const (
 	MaxPart       = maxPart
 )
 
-// SetPartSize sets a small part size, so that interruptions are likely.
+// SetPartSize sets the size of a part. A small size makes interruptions likely.
 func (a *Agent) SetPartSize(n int) { a.writer.partSize = n }

@@ -39,7 +39,7 @@ func (w *world) flows(list ...kernel.Flow) {
 func (w *world) flowsAre(list ...kernel.Flow) {
 	w.Helper()
 	if have := w.fake.Flows(); !slices.Equal(have, list) {
-		w.Errorf("flows %v, want %v", have, list)
+		w.Errorf("got flows %v, want %v", have, list)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 		w.put(web("10.244.0.2"), dns("10.244.0.2"), sip("10.244.0.2"))
 		w.flowsAre(tcpGone, tcpStays, dnsStays, sipStays)
 		if r := w.lastReport(); r.EndedFlows != 2 {
-			w.Errorf("report: %d ended", r.EndedFlows)
+			w.Errorf("the report counts %d ended flows", r.EndedFlows)
 		}
 		w.settle()
 		w.put(dns(), sip())
@@ -167,8 +167,8 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// If flows cannot be ended, the agent retries every second, and no sync fails. A lasting failure is a Problem of the
-// node.
+// If flows cannot be ended, the agent retries every second, and no sync fails. If the failure persists, the agent
+// reports a Problem of the node.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
@@ -185,30 +185,30 @@ func TestEndFlowsFails(t *testing.T) {
 		}
 		w.put(dns("10.244.0.2"))
 		if r := w.lastReport(); problems(r) > 0 {
-			w.Errorf("a Problem after one failure: %v", r.NodeProblems)
+			w.Errorf("reported a Problem after one failure: %v", r.NodeProblems)
 		}
 		w.sleep(500 * time.Millisecond)
 		w.put(web())
 		if !w.has("10.96.0.1/32") {
-			w.Error("another Service waits")
+			w.Error("a change to another Service waits")
 		}
 		w.sleep(7 * time.Second)
 		if c := w.fake.TakeCounts(); c.FlowWalks != 8 || c.Reads > 0 {
 			w.Errorf("counts %+v", c)
 		}
 		if r := w.lastReport(); problems(r) != 1 {
-			w.Errorf("Problems after eight failures: %v", r.NodeProblems)
+			w.Errorf("got Problems %v after eight failures", r.NodeProblems)
 		}
 		w.sleep(4 * time.Second)
 		w.flowsAre()
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 || c.Reads > 0 {
-			w.Errorf("still trying: %+v", c)
+			w.Errorf("the agent still retries: %+v", c)
 		}
 		reports := w.takeReports()
 		if r := reports[len(reports)-1]; problems(r) > 0 {
-			w.Errorf("Problems at the end: %v", r.NodeProblems)
+			w.Errorf("Problems remain at the end: %v", r.NodeProblems)
 		}
 		for _, r := range reports {
 			if r.Err != nil {
@@ -255,7 +255,7 @@ func TestFlowsAfterALostReply(t *testing.T) {
 	}
 }
 
-// unanswered returns a TCP connection whose first packet has no answer yet.
+// unanswered returns a TCP connection whose first packet is still unanswered.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f

@@ -19,7 +19,7 @@ type reader struct {
 	source Source
 	kernel Kernel
 	moved  bool
-	// lostAddresses is the time at which the node lost its last address; zero while it has any.
+	// lostAddresses is the time at which the node lost its last address, or zero while it has any.
 	lostAddresses  time.Time
 	listed, probed time.Time
 }
@@ -83,9 +83,9 @@ func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) boo
 
 const recheckSockets = time.Second
 
-// settle reads the facts that decide new claims to node addresses. These are the sockets on which the node's processes
-// listen and, before the first read, the frontends that an earlier agent left in the kernel. Claims that wait for a
-// process to end are rechecked on every full read and on every change to their Service.
+// settle reads the facts that new claims to node addresses depend on. These are the sockets on which the node's
+// processes listen and, before the first read, the frontends that an earlier agent left in the kernel. Claims that
+// wait for a process to end are rechecked on every full read and on every change to their Service.
 func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
 	unsettled, atNode, waits := c.Unsettled(s.full())
 	if len(unsettled) > 0 && k.State() == nil {

@@ -41,17 +41,17 @@ func TestHistory(t *testing.T) {
 		w.start()
 		first := w.past(0)
 		if len(first) != 1 || !strings.HasPrefix(told(first[0]), "full; start; default/web; sysctl sysctls +0 ~") || first[0].Failed() {
-			t.Fatalf("after the start: %s", told(first[0]))
+			t.Fatalf("got %s after the start", told(first[0]))
 		}
 		last := func(want string) *view.PastSync {
 			t.Helper()
 			entries := w.past(first[0].ID)
 			if len(entries) == 0 {
-				t.Fatalf("no entry, want %s", want)
+				t.Fatalf("got no entry, want %s", want)
 			}
 			first = entries[len(entries)-1:]
 			if got := told(first[0]); len(entries) != 1 || got != want {
-				t.Errorf("%d entries, the last\n%s, want\n%s", len(entries), got, want)
+				t.Errorf("got %d entries, the last is\n%s, want\n%s", len(entries), got, want)
 			}
 			return first[0]
 		}
@@ -78,7 +78,7 @@ func TestHistory(t *testing.T) {
 		}
 		w.sleep(time.Second)
 		if e := w.past(first[0].ID + 1); len(e) != 1 || !strings.Contains(told(e[0]), "; retry") || e[0].Failed() {
-			t.Errorf("after the failure: %d entries, %v", len(e), e)
+			t.Errorf("got %d entries after the failure: %v", len(e), e)
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestHistoryNamesChangedSettings(t *testing.T) {
 		synctest.Wait()
 		const want = "incremental; settings ipvs.scheduler; default/web; ipvs virtual servers +0 ~1 -0"
 		if entries := w.past(1); len(entries) != 1 || told(entries[0]) != want {
-			t.Errorf("%d entries, want %s", len(entries), want)
+			t.Errorf("got %d entries, want %s", len(entries), want)
 			for _, e := range entries {
 				t.Log(told(e))
 			}

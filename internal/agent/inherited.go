@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// holdInherited is how long a new agent changes nothing if the first lists lack most virtual servers or their
-	// endpoints.
+	// holdInherited is how long a new agent leaves the kernel unchanged if the first lists lack most virtual servers
+	// or their endpoints.
 	holdInherited = 30 * time.Second
 	// fewInherited is how many ClusterIPs may be missing before the agent doubts the lists.
 	fewInherited = 16

@@ -74,7 +74,7 @@ func TestFirstListFillsUp(t *testing.T) {
 		w.sleep(time.Second)
 		w.is()
 		if wrong := w.kernel.(*addsOnly).wrong; len(wrong) > 0 {
-			t.Errorf("removed or changed: %v", wrong)
+			t.Errorf("objects were removed or changed: %v", wrong)
 		}
 		if err := w.lastReport().Err; err != nil {
 			t.Error(err)
@@ -116,7 +116,7 @@ func TestFirstListLacksOneLargeService(t *testing.T) {
 		before[large.ID] = large
 		w.inherit(before, listed)
 		if err := w.lastReport().Err; err != nil || w.has("203.1.0.1") {
-			t.Errorf("the Service stays: %v", err)
+			t.Errorf("the deleted Service is still served, or the sync failed: %v", err)
 		}
 	})
 }

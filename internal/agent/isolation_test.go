@@ -22,9 +22,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I14: a fault of one object affects no other object.
+// I14: a fault in one object affects no other object.
 
-// refusesEndpoint makes the kernel refuse a destination, as it refuses the broadcast addresses of its networks.
+// refusesEndpoint makes the kernel refuse a destination. The real kernel refuses the broadcast addresses of its
+// networks.
 func (w *world) refusesEndpoint(addr string) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Create && d.Addr.Addr().String() == addr {
@@ -85,11 +86,11 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 		w.takeReports()
 		w.sleep(10 * time.Minute)
 		if c := w.fake.TakeCounts(); c.Reads != 10 || c.Writes() < 20 || c.Writes() > 40 {
-			w.Errorf("in 10 minutes: %+v", c)
+			w.Errorf("calls in 10 minutes: %+v", c)
 		}
 		for _, r := range w.takeReports() {
 			if r.Err != nil || r.Drift != 0 {
-				w.Errorf("error %v, drift %d", r.Err, r.Drift)
+				w.Errorf("got error %v and drift %d", r.Err, r.Drift)
 			}
 		}
 		w.fake.Refuse(nil)
@@ -208,8 +209,8 @@ func drawStep(t *rapid.T) step {
 }
 
 // The kernel refuses some objects of a hostile Service at the same node address as ordinary Services. The ordinary
-// Services must have the same virtual servers as without the hostile Service. No sync may fail, and the agent may not
-// read the kernel more often.
+// Services must have the same virtual servers as if the hostile Service did not exist. No sync may fail, and the
+// agent must not read the kernel more often.
 func TestFaultsAffectOneObject(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		refuse := drawRefusal(rt)
@@ -260,14 +261,14 @@ func (w *world) take(s step) {
 func (w *world) serveTheOthers(t *rapid.T) {
 	want := ordinary(idealOver(w.T, w.fake.State(), w.ordinaryServices(), w.around).State())
 	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
-		t.Errorf("ordinary Services (-want +have):\n%s", d)
+		t.Errorf("the ordinary Services are affected (-want +have):\n%s", d)
 	}
 }
 
 func (w *world) sufferedNothing(t *rapid.T, began time.Time) {
 	audits := int(time.Since(began)/auditInterval) + 1
 	if c := w.fake.TakeCounts(); c.Reads != audits {
-		t.Errorf("%d reads of the kernel, want %d audits", c.Reads, audits)
+		t.Errorf("the kernel was read %d times, want %d audits", c.Reads, audits)
 	}
 	for _, r := range w.takeReports() {
 		if r.Err != nil || r.Drift != 0 {
@@ -328,7 +329,7 @@ func TestIPTablesHangs(t *testing.T) {
 		}
 		w.sleep(3 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads > 3 {
-			w.Errorf("%d reads in three audits", c.Reads)
+			w.Errorf("three audits caused %d reads", c.Reads)
 		}
 		for _, r := range w.takeReports() {
 			if len(r.Stuck) != 2 {
@@ -338,7 +339,7 @@ func TestIPTablesHangs(t *testing.T) {
 		w.fake.Stick()
 		w.converged()
 		if r := w.lastReport(); len(r.Stuck) > 0 {
-			w.Errorf("still stuck: %v", r.Stuck)
+			w.Errorf("programs are still reported as stuck: %v", r.Stuck)
 		}
 	})
 }

@@ -57,8 +57,8 @@ func (k *lastKnown) serve(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// add uses temporary steps and discards what they learn, so that the first sync starts from the kernel's state alone,
-// as after a restart (I9).
+// add uses temporary steps and discards what they learn. The first sync then starts from the kernel's state alone, as
+// it does after a restart (I9).
 func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	if has, err := k.kernel.HasDevice(ctx); err != nil || has && !k.begun {
 		return errors.Join(err, onlyIf(has, ErrKernelNewer))
@@ -80,7 +80,7 @@ func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
-// contacts adds the current addresses of the API server, which may have moved, to the earlier ones.
+// contacts adds the API server's current addresses to the earlier ones, because it may have moved.
 func (k *lastKnown) contacts(earlier []netip.AddrPort) []netip.AddrPort {
 	if k.cfg.Contacts == nil {
 		return earlier

@@ -40,7 +40,7 @@ func TestServeLastKnown(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(9 * time.Second)
 		if len(results()) > 0 || w.has("10.96.7.7") {
-			t.Fatalf("the last known state was served while the source could still respond: %v", results())
+			t.Fatalf("served the last known state while the source could still respond: %v", results())
 		}
 		w.sleep(2 * time.Second)
 		if len(results()) != 1 || results()[0] != nil {
@@ -52,7 +52,7 @@ func TestServeLastKnown(t *testing.T) {
 		}
 		w.sleep(time.Hour)
 		if len(results()) != 1 {
-			t.Errorf("served again: %v", results())
+			t.Errorf("the last known state was served again: %v", results())
 		}
 		w.services = all(web())
 		w.source.mu.Lock()
@@ -75,7 +75,7 @@ func TestLastKnownYieldsToTheKernel(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(time.Hour)
 		if len(results()) != 1 || !errors.Is(results()[0], agent.ErrKernelNewer) || w.fake.Dump() != before {
-			t.Errorf("results %v, kernel\n%s", results(), w.fake.Dump())
+			t.Errorf("got results %v and kernel state\n%s", results(), w.fake.Dump())
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestLastKnownFollowsAddresses(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(11 * time.Second)
 		if !w.has(web().ClusterIPs[0].String()) {
-			t.Fatalf("not served: %v\n%s", results(), w.fake.Dump())
+			t.Fatalf("the last known state is not served: %v\n%s", results(), w.fake.Dump())
 		}
 		w.around = around
 		w.fake.SetNodeAddresses(around.Addresses...)
@@ -128,10 +128,10 @@ func TestLastKnownOnlyAdds(t *testing.T) {
 			}
 		}
 		if last := results()[len(results())-1]; last != nil {
-			t.Errorf("never served: %v", results())
+			t.Errorf("the last known state was never served: %v", results())
 		}
 		if len(k.wrong) > 0 {
-			t.Errorf("removed or changed: %v", k.wrong)
+			t.Errorf("objects were removed or changed: %v", k.wrong)
 		}
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NewLeftoverCleanup plans the removal of the rules and sets that kube-proxy has left behind. The agent may run at
-// the same time, because none of these objects is its own. Virtual servers and addresses on kube-ipvs0 stay, because
-// Services or other programs may use them.
+// NewLeftoverCleanup plans the removal of the rules and sets that kube-proxy has left behind. The agent may be
+// running at the same time, because none of these objects belong to it. Virtual servers and addresses on kube-ipvs0
+// stay, because Services or other programs may use them.
 func NewLeftoverCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
 	have, err := k.Read(ctx)
 	if err == nil {

@@ -72,7 +72,7 @@ func rearm(timer *time.Timer, at time.Time) {
 	timer.Reset(time.Until(at))
 }
 
-// nextWake returns the time at which the loop must run even without a change; zero for never.
+// nextWake returns the time at which the loop must run even without a change. Zero means never.
 func (a *Agent) nextWake() time.Time {
 	if a.planner.known.State() == nil {
 		return a.nextSync(time.Now())

@@ -31,7 +31,7 @@ func TestNothingBeforeSynced(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads+c.Lookups+c.Writes() > 0 {
-			w.Errorf("written before the initial lists were complete: %+v", c)
+			w.Errorf("the agent wrote before the initial lists were complete: %+v", c)
 		}
 		w.source.sync()
 		w.sleep(drainInterval)
@@ -80,15 +80,15 @@ func TestUnreadableKernel(t *testing.T) {
 		failReads(1) // this time, the lookup fails
 		w.put(web(), compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
 		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Lookups != 1 {
-			w.Errorf("writes before the kernel was read: %+v", c)
+			w.Errorf("the agent wrote before it read the kernel: %+v", c)
 		}
 		w.sleep(10 * time.Second)
 		w.is()
 	})
 }
 
-// I3: a failed operation is retried, and never causes a deletion. kube-proxy forgets a virtual server whose update failed, and deletes it
-// as unused.
+// I3: a failed operation is retried, and never causes a deletion. kube-proxy forgets a virtual server after a failed update, and then deletes it as
+// unused.
 func TestFailedUpdateDeletesNothing(t *testing.T) {
 	for kind, change := range map[kernel.Kind]*model.Service{
 		kernel.KindServer:      sticky(web()),
@@ -134,7 +134,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 		w.takeReports()
 		w.sleep(time.Hour)
 		if n := len(w.takeReports()); n < 50 || n > 70 {
-			w.Errorf("%d syncs in an hour", n)
+			w.Errorf("got %d syncs in an hour", n)
 		}
 		w.fake.Refuse(nil)
 		w.sleep(auditInterval)
@@ -142,7 +142,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(30 * time.Second)
 		if c := w.fake.TakeCounts(); c.Reads > 1 {
-			w.Errorf("still trying: %+v", c)
+			w.Errorf("the agent still retries: %+v", c)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestBackoff(t *testing.T) {
 		}
 		for i, wait := range []time.Duration{100, 300, 700, 1500, 3100, 6300} {
 			if at[i] != wait*time.Millisecond {
-				w.Errorf("attempts at %v", at)
+				w.Errorf("the attempts were at %v", at)
 				break
 			}
 		}
@@ -291,7 +291,7 @@ func TestReport(t *testing.T) {
 		w.put(web("10.244.0.1", "10.244.1.2"))
 		r = w.lastReport()
 		if r.Full || !errors.Is(r.Err, syscall.ENOMEM) || r.RetryAfter != 100*time.Millisecond || failed(r) != 1 {
-			w.Errorf("a failure: %+v", r)
+			w.Errorf("got report %+v, want one failed operation", r)
 		}
 	})
 }
@@ -322,7 +322,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 		w.fake.TakeCounts()
 		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.7"))
 		if c := w.fake.TakeCounts(); c.Reads > 0 || c.Writes() == 0 {
-			w.Errorf("a change at another address: %+v", c)
+			w.Errorf("a change at another address caused %+v", c)
 		}
 		for i := range 20 {
 			w.put(compiletest.WithEndpoint(both, compiletest.Ready(compiletest.Pod(i))))
@@ -330,7 +330,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 		}
 		w.sleep(time.Second)
 		if c := w.fake.TakeCounts(); c.Reads > 4 {
-			w.Errorf("changes there: %+v", c)
+			w.Errorf("changes at the unverified address caused %+v", c)
 		}
 		if !w.has("-r " + compiletest.Pod(19).String() + ":8080 -m -w 1") {
 			w.Errorf("the last change was not written:\n%s", w.fake.Dump())
@@ -354,7 +354,7 @@ func TestRetryIsNotPostponed(t *testing.T) {
 			}
 		}
 		if full < 3 {
-			w.Errorf("%d attempts in 600ms", full)
+			w.Errorf("got %d attempts in 600ms", full)
 		}
 		w.sleep(10 * time.Second)
 		w.is()

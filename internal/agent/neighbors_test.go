@@ -11,9 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestLargeServicesCostOthersNothing changes a Service while large Services exist, in many shapes that the API server
-// accepts. Some of them also claim the Service's address, or have an endpoint there. Each change must cause the same
-// operations as without the large Services, no reads, and less than twice the allocations.
+// TestLargeServicesCostOthersNothing changes a Service while large Services of many shapes exist. Some of them also
+// claim the Service's address, or have an endpoint there. Each change must cause the same operations as it would
+// without them, no reads, and less than twice the allocations.
 func TestLargeServicesCostOthersNothing(t *testing.T) {
 	alone := besideLarge(t, 0)
 	shapes := [][3]int{{1049, 1000, 0}, {1, 70_000, 0}, {30_000, 1, 0}, {100, 250, 1000}, {1, 1, 30_000}, {1, 1000, 500}} // ports, endpoints, external IPs
@@ -37,7 +37,7 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 				limit += uint64(10 * shape[1]) // the old endpoints are removed in this case
 			}
 			if beside > limit {
-				t.Errorf("with ports, endpoints and external IPs %v, %s takes %d allocations instead of %d", shape, change, beside, alone[change])
+				t.Errorf("next to a Service with %v ports, endpoints and external IPs, %s takes %d allocations instead of %d", shape, change, beside, alone[change])
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string
 			w.observed = nil
 			first := w.takeReports()[0]
 			if c := w.fake.TakeCounts(); first.Err != nil || len(first.Results) > writes || c.Reads > 0 {
-				t.Errorf("%s beside %d large Services: %d operations, %+v, %v", name, len(large), len(first.Results), c, first.Err)
+				t.Errorf("%s next to %d large Services: got %d operations, calls %+v, error %v", name, len(large), len(first.Results), c, first.Err)
 			}
 			allocations[name] = end - begin
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// These tests show the attacks that docs/threat-model.md lists as not stopped. If a test fails, the page is out of
-// date.
+// These tests demonstrate the attacks that docs/threat-model.md lists as not stopped. If a test fails, the page is
+// out of date.
 
 // The agent looks up all new virtual servers in a single call. It applies no other change during that call.
 func TestLookupsAreNotDivided(t *testing.T) {

@@ -14,7 +14,7 @@ type oldRules struct {
 	results []Result
 }
 
-// start begins to remove old rules once the current rules are complete: until then, the old rules may be the only
+// start begins to remove old rules once the current rules are complete. Until then, the old rules may be the only
 // working ones. After a failure, the next full sync tries again.
 func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report, request func()) {
 	if o.running() || o.removed || !r.rulesComplete() {

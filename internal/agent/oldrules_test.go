@@ -25,7 +25,7 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 		}
 		w.audit()
 		if old, _ := w.fake.FindOldRules(t.Context()); len(old) > 0 {
-			t.Errorf("not removed: %v", old)
+			t.Errorf("the old rules were not removed: %v", old)
 		}
 		w.stop()
 	})
@@ -45,11 +45,11 @@ func TestOldRulesAreTriedAgain(t *testing.T) {
 		w.audit()
 		w.fake.Refuse(nil)
 		if told := w.logs.FilterMessageSnippet("old rules").Len(); told != 1 {
-			t.Errorf("%d lines, want one: %v", told, w.logs.All())
+			t.Errorf("logged %d lines, want one: %v", told, w.logs.All())
 		}
 		w.audit()
 		if old, _ := w.fake.FindOldRules(t.Context()); len(old) > 0 {
-			t.Errorf("not removed: %v", old)
+			t.Errorf("the old rules were not removed: %v", old)
 		}
 	})
 }
@@ -70,6 +70,6 @@ func TestCleanupRemovesOldRulesFirst(t *testing.T) {
 		t.Error(err)
 	}
 	if left, _ := w.fake.FindOldRules(t.Context()); len(left) > 0 {
-		t.Errorf("not removed: %v", left)
+		t.Errorf("the old rules were not removed: %v", left)
 	}
 }

@@ -39,7 +39,7 @@ func (w *world) untouched() {
 		w.Error("the foreign virtual server's address is bound")
 	}
 	if r := w.lastReport(); r.Foreign[webKey].String() != "default/web:http" {
-		w.Errorf("report: foreign %v", r.Foreign)
+		w.Errorf("the report lists foreign virtual servers %v", r.Foreign)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestServerIsReplacedDuringRepair(t *testing.T) {
 		w.fake.OnOp(func(op kernel.Op, err error) {
 			switch m, _ := op.Object.(kernel.Member); {
 			case m.Set == "KIPVS-4-HAIRPIN" && op.Verb == kernel.Create:
-				_ = foreign(webKey)(w.fake) // in later repairs the virtual server already exists
+				_ = foreign(webKey)(w.fake) // fails in later repairs, because the virtual server exists by then
 			case errors.Is(err, kernel.ErrExists):
 				refused = true
 			}
@@ -158,7 +158,7 @@ func TestAddressIsReleasedWithoutItsSet(t *testing.T) {
 		},
 		"the address could not be released before": func(w *world) {
 			w.damage(drifts["ipvsadm -D"])
-			w.fake.FailNext(kernel.KindServer, syscall.EBUSY) // so the agent has recorded that there is no virtual server
+			w.fake.FailNext(kernel.KindServer, syscall.EBUSY) // so the agent knows that the virtual server does not exist
 			w.sleep(auditInterval)
 			w.fake.FailNext(kernel.KindAddress, syscall.EBUSY)
 			w.fake.OnOp(func(op kernel.Op, err error) {
@@ -192,7 +192,7 @@ func TestForeignServerIsDeleted(t *testing.T) {
 		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(webKey) })
 		w.converged()
 		if r := w.lastReport(); len(r.Foreign) > 0 {
-			w.Errorf("still reported: %v", r.Foreign)
+			w.Errorf("foreign virtual servers are still reported: %v", r.Foreign)
 		}
 		w.remove("web")
 		w.converged()
@@ -217,15 +217,15 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 	})
 }
 
-// If the ledger is lost, or kube-proxy ran here before, the agent adopts every wanted virtual server on our device in
-// place. Connections survive.
+// If the ledger is lost, or kube-proxy ran here before, the agent adopts every wanted virtual server on our device
+// without recreating it. Connections survive.
 func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(kubeProxy)
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("empty", "10.96.0.2"))
 		w.fake.OnOp(func(op kernel.Op, err error) {
 			if _, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update && !strings.Contains(op.String(), ":99") {
-				w.Errorf("%s: connections are cut", op)
+				w.Errorf("%s would break connections", op)
 			}
 			w.checkStep(op, err)
 		})
@@ -236,7 +236,7 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 		w.converged(leftover)
 		r := w.lastReport()
 		if !slices.Equal(r.Leftovers.Servers, []kernel.ServerKey{tcp("10.96.0.3:80")}) || len(r.Leftovers.Addresses) != 1 || len(r.Foreign) > 0 {
-			w.Errorf("report: leftovers %v, foreign %v", r.Leftovers, r.Foreign)
+			w.Errorf("the report lists leftovers %v and foreign virtual servers %v", r.Leftovers, r.Foreign)
 		}
 	})
 }
@@ -319,7 +319,7 @@ func TestIncompleteDump(t *testing.T) {
 		w.fake.DumpMisses(webKey, other)
 		w.audit()
 		if n := w.fake.TakeCounts().Writes(); n > 0 || w.fake.Dump() != before {
-			w.Errorf("%d writes: %v", n, done(w.takeReports()...))
+			w.Errorf("got %d writes: %v", n, done(w.takeReports()...))
 		}
 		w.restart()
 		w.untouched()

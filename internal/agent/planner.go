@@ -23,9 +23,9 @@ type planner struct {
 	draining  *drain.Clocks
 	stopped   *drain.Stopped
 	inherited inherited
-	// left contains the objects that the last sync left for the next one.
+	// left contains the objects that the last sync did not get to.
 	left *want.Touched
-	// reconfigured is true if settings changed since the last full comparison. changedSettings names the changed
+	// reconfigured is true if settings have changed since the last full comparison. changedSettings names the changed
 	// settings that no sync has used yet.
 	reconfigured    bool
 	changedSettings []string
@@ -59,8 +59,8 @@ func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 
 // inherited compares the objects that an earlier agent left in the kernel with the first lists from the API server.
 // If the lists lack most of these objects, the agent cannot tell why: the objects may have been deleted while no
-// agent ran, or the API server may have lost its storage, hide objects or belong to another cluster. Therefore the
-// agent waits before it changes anything (I15).
+// agent was running, or the API server may have lost its storage, hide objects or belong to another cluster.
+// Therefore the agent waits before it changes anything (I15).
 type inherited struct {
 	until    time.Time
 	accepted bool

@@ -35,12 +35,12 @@ func TestProblemChanges(t *testing.T) {
 				counts[c.Check] += c.More
 				for _, p := range c.Added {
 					if !slices.Contains(latest[c.Check], p) {
-						t.Fatalf("new, but not reported: %s", p)
+						t.Fatalf("a new Problem was not reported: %s", p)
 					}
 				}
 				for _, p := range c.Resolved {
 					if slices.ContainsFunc(latest[c.Check], func(o model.Problem) bool { return o.Field == p.Field }) {
-						t.Fatalf("resolved, but its field still has a Problem: %s", p)
+						t.Fatalf("reported as resolved although its field still has a Problem: %s", p)
 					}
 				}
 			}
@@ -52,7 +52,7 @@ func TestProblemChanges(t *testing.T) {
 		}
 		for check, problems := range latest {
 			if counts[check] != len(problems) {
-				t.Fatalf("%+v: %d counted, %d reported", check, counts[check], len(problems))
+				t.Fatalf("%+v: counted %d Problems, but %d are reported", check, counts[check], len(problems))
 			}
 		}
 	})

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// configurations are changes to the tests' configuration. They do not change the IP families: a machine that loses a
-// family can no longer remove that family's objects.
+// configurations contains changes to the tests' configuration. They do not change the IP families, because a machine
+// that loses a family can no longer remove that family's objects.
 var configurations = map[string]func(*compile.Config){
 	"default":                    func(*compile.Config) {},
 	"another cluster CIDR":       func(c *compile.Config) { c.Local.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
@@ -35,9 +35,9 @@ var configurations = map[string]func(*compile.Config){
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 
-// After a restart with any configuration, the kernel's state does not depend on the earlier configuration. Exceptions
-// are sysctls and timeouts, which agents do not reset. Virtual servers that both configurations want are never
-// deleted.
+// After a restart with any configuration, the kernel's state does not depend on the earlier configuration. The
+// exceptions are sysctls and timeouts, which agents do not reset. Virtual servers that both configurations want are
+// never deleted.
 func TestRestartWithAnyConfiguration(t *testing.T) {
 	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
 	for name := range configurations {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Each list of an entry is bounded. A few entries may be large: the journal bounds their total.
+// Each list of an entry is bounded. The journal bounds the total size of all entries.
 const (
 	maxServices = 50
 	maxFailures = 8

@@ -29,7 +29,7 @@ type Report struct {
 	Drifted  []contest.Finding
 	Compiled []model.ServiceID
 	Services int
-	// Written are the Services whose objects the sync wrote or tried to write. The first sync does not list them.
+	// Written lists the Services whose objects the sync wrote or tried to write. The first sync does not list them.
 	Written []model.ServiceID
 	// Problems are the Problems of the compiled Services, and of Services whose refused objects changed. An empty
 	// list means that earlier Problems are resolved.
@@ -39,22 +39,22 @@ type Report struct {
 	// VirtualServers counts the wanted virtual servers. Draining counts the endpoints that have connections but
 	// accept no new ones.
 	VirtualServers, Draining int
-	// Stopped counts the endpoints whose weight is 0 by annotation, once per virtual server. Drained counts how many of
-	// them have no connections through this node. Both counts are as of the last full sync.
+	// Stopped counts the endpoints whose weight is 0 by annotation, once per virtual server. Drained counts those
+	// with no connections through this node. Both counts are as of the last full sync.
 	Stopped, Drained int
-	// NewlyDrained are the stopped endpoints whose last connection ended since the previous full sync.
+	// NewlyDrained lists the stopped endpoints whose last connection has ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
 	Stages       Stages
 	Node         *model.Node
 	NodeProblems []model.Problem
-	// Unreadable are Problems of objects that could not be converted.
+	// Unreadable contains the Problems of objects that could not be converted.
 	Unreadable map[model.ObjectRef][]model.Problem
-	// ProblemChanges are the Problems that are new or resolved.
+	// ProblemChanges lists the Problems that are new or resolved.
 	ProblemChanges []ProblemChange
-	// Foreign are the wanted virtual servers that cannot be written because a foreign virtual server has the same
-	// key.
+	// Foreign contains the wanted virtual servers that cannot be written because a foreign virtual server has the
+	// same key.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Found describes unwanted objects that the agent reports and never deletes.
+	// Found describes unwanted objects that the agent reports but never deletes.
 	diff.Found
 	Results     []Result
 	OldRules    []Result
@@ -70,16 +70,16 @@ type Report struct {
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
 	EndedFlows int
-	// Err is the first error; RetryAfter is the time until the retry.
+	// Err is the first error. RetryAfter is the time until the retry.
 	Err        error
 	RetryAfter time.Duration
 	// Waiting describes rules that were still being written when the sync ended. Only operations that depend on these
-	// rules wait.
+	// rules are waiting.
 	Waiting error
-	// Interrupted is true if the sync left part of its plan to the next one, because other changes were waiting.
+	// Interrupted is true if the sync left part of its plan for the next sync, because other changes were waiting.
 	Interrupted bool
 	Stuck       []kernel.StuckError
-	// rulesErr contains the errors from reading the rules. Err includes it.
+	// rulesErr contains the errors from reading the rules. Err includes them.
 	rulesErr  kernel.RulesError
 	rulesRead bool
 }
@@ -101,7 +101,7 @@ type ProblemChange struct {
 // DriftKinds maps parts of the kernel to kinds of drift.
 var DriftKinds = contest.Kinds
 
-// If all reads of the rules are still running, the sync has not failed: when a read ends, it triggers an audit.
+// If all reads of the rules are still running, the sync has not failed. When a read ends, it triggers an audit.
 func (r *Report) rulesFailure() (waits bool, err error) {
 	waits = true
 	for _, err := range r.rulesErr {

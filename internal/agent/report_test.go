@@ -21,18 +21,18 @@ func TestReportOfWhatIsServed(t *testing.T) {
 			t.Errorf("served %+v", served)
 		}
 		if r.VirtualServers != 1 || r.Draining != 0 {
-			t.Errorf("%d virtual servers, %d draining", r.VirtualServers, r.Draining)
+			t.Errorf("got %d virtual servers and %d draining endpoints", r.VirtualServers, r.Draining)
 		}
 
 		w.fake.SetConnections(tcp("10.96.0.1:80"), netip.MustParseAddrPort("10.244.0.2:8080"), 3, 0)
 		w.put(only(web, web.Slices[0].Endpoints[0]))
 		if r := w.lastReport(); r.Draining != 1 {
-			t.Errorf("%d endpoints draining, want only the removed endpoint that has connections", r.Draining)
+			t.Errorf("got %d draining endpoints, want only the removed endpoint that has connections", r.Draining)
 		}
 		w.remove("web")
 		r = w.lastReport()
 		if served, reported := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !reported || served.Service != nil || r.VirtualServers != 0 {
-			t.Errorf("after the Service's deletion: served %+v, reported: %t, %d virtual servers", served, reported, r.VirtualServers)
+			t.Errorf("after the Service's deletion, the report has served %+v (present: %t) and %d virtual servers", served, reported, r.VirtualServers)
 		}
 	})
 }

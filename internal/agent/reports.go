@@ -36,7 +36,7 @@ func (r *reports) take(changes model.Changes, to *Report) {
 	r.triggers = triggers[max(0, len(triggers)-maxTriggers):]
 }
 
-// applied is true if no step of the sync failed; failures to read the rules do not count.
+// applied is true if no step of the sync failed. Failures to read the rules do not count.
 func (r *reports) finish(report *Report, applied bool) {
 	if applied && report.Waiting == nil && !report.Interrupted {
 		report.Programmed, r.triggers = r.triggers, nil

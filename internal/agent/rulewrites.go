@@ -16,9 +16,9 @@ const (
 	rulePatience = time.Second
 )
 
-// writeRules writes rules outside the loop: iptables may be slow or hang, and neither endpoint changes nor the other
-// family may wait for it (I16). If an operation takes too long, it continues in the background, and its result is
-// errUnfinished.
+// writeRules writes rules outside the loop, because iptables may be slow or hang. Neither endpoint changes nor the
+// other IP family may wait for it (I16). If an operation takes too long, it continues in the background, and its
+// result is errUnfinished.
 func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0

@@ -63,7 +63,7 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 		served := func(when, endpoint string) {
 			t.Helper()
 			if !w.has("-r " + endpoint + ":8080 -m -w 1") {
-				t.Errorf("%s: not served:\n%s", when, w.fake.Dump())
+				t.Errorf("%s: the Service is not served:\n%s", when, w.fake.Dump())
 			}
 		}
 		w.put(web("10.244.0.7"))
@@ -76,7 +76,7 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 			served(fmt.Sprintf("after %d s", i+1), endpoint)
 		}
 		if begun() {
-			t.Error("another call began meanwhile")
+			t.Error("another call began while the first was running")
 		}
 		w.nothingFailed()
 		w.sleep(10 * time.Second)
@@ -96,7 +96,7 @@ func TestFirstRulesTakeLong(t *testing.T) {
 		}
 		for _, r := range reports {
 			if r.Complete() || r.Err != nil {
-				t.Errorf("complete %t, error %v, waiting for %v", r.Complete(), r.Err, r.Waiting)
+				t.Errorf("complete is %t, the error is %v, and the sync waits for %v", r.Complete(), r.Err, r.Waiting)
 			}
 		}
 		if w.logs.FilterMessage("initial sync complete").Len() > 0 {
@@ -122,7 +122,7 @@ func TestLateFailures(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(10 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads > 20 || c.Ops[kernel.KindRules] < 10 {
-			t.Errorf("%d reads and %d writes of rules in ten audits", c.Reads, c.Ops[kernel.KindRules])
+			t.Errorf("ten audits caused %d reads and %d writes of rules", c.Reads, c.Ops[kernel.KindRules])
 		}
 		failed, drift := 0, 0
 		for _, r := range w.takeReports() {
@@ -135,7 +135,7 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
-			t.Errorf("%d failures reported, %d own writes counted as drift; logged: %v", failed, drift, w.logs.All())
+			t.Errorf("%d failures reported, and %d of the agent's own writes counted as drift; logged: %v", failed, drift, w.logs.All())
 		}
 		w.fake.Stick()
 		w.sleep(2 * auditInterval)

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// scripts are sequences of cluster states.
+// scripts maps names to sequences of cluster states.
 var scripts = map[string][]services{
 	"create, scale, unready, delete, recreate": {
 		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1")),
@@ -142,7 +142,7 @@ func proto(svc *model.Service, p inet.Protocol) *model.Service {
 	return svc
 }
 
-// replays are the ways to deliver a script to an agent.
+// replays contains the ways to deliver a script to an agent.
 var replays = map[string]func(*world, []services){
 	"whole": func(w *world, script []services) {
 		for _, step := range script {
@@ -214,7 +214,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6: despite failures, and however changes are delivered, the kernel reaches the wanted state.
+// I6: the kernel reaches the wanted state despite failures, no matter how changes are delivered.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {
@@ -229,7 +229,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// I6 also applies to random changes to Services, nodes and addresses, without pauses.
+// I6 also holds for random changes to Services, nodes and addresses without pauses between them.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
 	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))

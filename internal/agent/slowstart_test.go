@@ -30,7 +30,7 @@ func (w *world) startRamp() {
 	w.put(slow(first, second))
 }
 
-// weightOf returns an endpoint's weight in the kernel; -1 if the endpoint does not exist.
+// weightOf returns an endpoint's weight in the kernel, or -1 if the endpoint does not exist.
 func (w *world) weightOf(endpoint string) int {
 	for _, d := range w.fake.State().Servers[webKey].Destinations {
 		if d.Addr == netip.AddrPortFrom(netip.MustParseAddr(endpoint), 8080) {
@@ -43,7 +43,7 @@ func (w *world) weightOf(endpoint string) int {
 func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
 	w.Helper()
 	if a, b := w.weightOf(first), w.weightOf(second); a != ofFirst || b != ofSecond {
-		w.Errorf("%s: weights %d and %d, want %d and %d", when, a, b, ofFirst, ofSecond)
+		w.Errorf("%s: got weights %d and %d, want %d and %d", when, a, b, ofFirst, ofSecond)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestSlowStartIsNotDrift(t *testing.T) {
 				full++
 			}
 			if r.Drift > 0 {
-				w.Errorf("%d differences: %v", r.Drift, done(r))
+				w.Errorf("the audit found %d differences: %v", r.Drift, done(r))
 			}
 		}
 		if full < 3 {
@@ -146,7 +146,7 @@ func TestSlowStartWithFailingWrites(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Minute)
 		if syncs, c := len(w.takeReports()), w.fake.TakeCounts(); syncs > 150 || c.Writes() > 150 {
-			w.Errorf("%d syncs and %d writes in ten minutes", syncs, c.Writes())
+			w.Errorf("got %d syncs and %d writes in ten minutes", syncs, c.Writes())
 		}
 		w.wantWeights("nothing could be written", 10, 1)
 		w.stop()
@@ -217,7 +217,7 @@ func TestMissingScheduler(t *testing.T) {
 		w.audit()
 		for _, r := range w.takeReports() {
 			if r.Err != nil || len(r.Results) > 0 {
-				w.Errorf("a later sync: %v %v", r.Err, done(r))
+				w.Errorf("a later sync returned %v and wrote %v", r.Err, done(r))
 			}
 		}
 	})
@@ -261,13 +261,13 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 		}
 		reports := w.takeReports()
 		if p, compiled := reports[0].Problems[svc.ID]; !compiled || len(p) > 0 {
-			w.Errorf("problems %v, reported %t", p, compiled)
+			w.Errorf("got problems %v, reported: %t", p, compiled)
 		}
 	})
 }
 
 // If the kernel lacks the configured scheduler, the agent uses rr from the first sync on. It reports a Problem but no
-// failure. A Service that names another scheduler is not affected.
+// failure. Services that name another scheduler are not affected.
 func TestNodeLacksItsScheduler(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Scheduler = "sed"
@@ -280,28 +280,28 @@ func TestNodeLacksItsScheduler(t *testing.T) {
 			w.Helper()
 			servers := w.fake.State().Servers
 			if have := servers[webKey].Scheduler + " " + servers[tcp("10.96.0.2:80")].Scheduler; have != want {
-				w.Errorf("schedulers %s, want %s", have, want)
+				w.Errorf("got schedulers %s, want %s", have, want)
 			}
 		}
 		schedulers("rr lc")
 		r := w.takeReports()[0]
 		if len(r.NodeProblems) != 1 || !strings.Contains(r.NodeProblems[0].String(), `--ipvs-scheduler "sed": this node's kernel has no such scheduler: rr is used`) {
-			w.Errorf("problems of the node: %v", r.NodeProblems)
+			w.Errorf("the node has problems %v", r.NodeProblems)
 		}
 		if r.Err != nil || len(r.Problems[lc.ID]) > 0 {
-			w.Errorf("error %v, problems %v", r.Err, r.Problems)
+			w.Errorf("got error %v and problems %v", r.Err, r.Problems)
 		}
 		w.fake.GetsScheduler("sed")
 		w.audit()
 		w.sleep(time.Second)
 		schedulers("sed lc")
 		if r := w.lastReport(); len(r.NodeProblems) > 0 {
-			w.Errorf("problems of the node: %v", r.NodeProblems)
+			w.Errorf("the node has problems %v", r.NodeProblems)
 		}
 	})
 }
 
-// If the weighted variant is also missing, weights have no effect, but the Service is served.
+// If the weighted variant is also missing, weights have no effect, but the Service is still served.
 func TestMissingWeightedSibling(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("wrr")
@@ -318,7 +318,7 @@ func TestMissingWeightedSibling(t *testing.T) {
 	})
 }
 
-// Limits can be set, changed and removed, even while no agent is running, or if writes fail.
+// Limits can be set, changed and removed, even while no agent is running or writes fail.
 func TestLimits(t *testing.T) {
 	limit := func(upper, lower uint32) *model.Service {
 		svc := web(first, second)
@@ -376,7 +376,7 @@ func TestDrainedEndpointIsLogged(t *testing.T) {
 		counted := func(stopped, drained int) {
 			w.Helper()
 			if r := w.lastReport(); r.Stopped != stopped || r.Drained != drained {
-				w.Errorf("report: %d stopped, %d drained, want %d, %d", r.Stopped, r.Drained, stopped, drained)
+				w.Errorf("the report counts %d stopped and %d drained endpoints, want %d and %d", r.Stopped, r.Drained, stopped, drained)
 			}
 		}
 		svc := web(first, second)

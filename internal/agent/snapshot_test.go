@@ -60,7 +60,7 @@ func TestViewCompilesNothing(t *testing.T) {
 	a := serving(t, services)
 	v, turns := answering(t, a, Query{All: true})
 	if len(v.Services) != services || turns != 1+services/servicesAtATime {
-		t.Errorf("%d Services in %d turns", len(v.Services), turns)
+		t.Errorf("got %d Services in %d turns", len(v.Services), turns)
 	}
 	first := testing.AllocsPerRun(5, func() { a.snapshot(time.Now(), Query{All: true}) })
 	some := a.snapshot(time.Now(), Query{All: true}).Compiled[:servicesAtATime]

@@ -19,7 +19,7 @@ func newStartup(cfg *Config, k Kernel, log *zap.Logger) *startup {
 	u := &startup{wayOut: wayOut{cfg: cfg, kernel: k, log: log, due: now.Add(wayOutInterval)}}
 	u.lastKnown = lastKnown{
 		cfg: cfg, kernel: k, state: cfg.LastKnown, due: now.Add(lastKnownAfter),
-		added: func() { u.wayOut.free = nil }, // a Service may now use one of these addresses
+		added: func() { u.wayOut.free = nil }, // a Service may be using one of these addresses now
 	}
 	return u
 }

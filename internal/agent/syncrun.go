@@ -17,10 +17,10 @@ type syncRun struct {
 	audit       *audit
 	reads       bool
 	comparedAll bool
-	// unexplained is true if no known change explains the differences that an audit found. The differences are then
-	// drift. rulesUnexplained is the same for rules.
+	// unexplained is true if no known change explains the differences that an audit found, so they are drift.
+	// rulesUnexplained is the same for rules.
 	unexplained, rulesUnexplained bool
-	// rulesRead and sysctlsRead are what an audit read before this sync wrote anything.
+	// rulesRead and sysctlsRead contain what an audit read before this sync wrote anything.
 	rulesRead   map[inet.Family]kernel.RulesView
 	sysctlsRead map[string]string
 }

@@ -32,8 +32,8 @@ func manyPorts(endpoints ...string) *model.Service {
 	return svc
 }
 
-// I14: while the agent writes the changes of a Service with thousands of virtual servers, another Service's change
-// waits only for the current part.
+// I14: while the agent is updating a Service with thousands of virtual servers, another Service's change waits only
+// for the current part.
 func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	for name, change := range map[string][2]*model.Service{
 		"new endpoints at many addresses": {manyAddresses("10.244.0.1"), manyAddresses("10.244.0.2", "10.244.0.3")},
@@ -70,8 +70,8 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	}
 }
 
-// A change to a medium-sized Service is applied although smaller Services change all the time. Half of each part is
-// reserved for changes that have waited.
+// A change to a medium-sized Service is applied even if smaller Services change all the time. Half of each part is
+// reserved for changes that have been waiting.
 func TestSmallChangesDelayNoneForEver(t *testing.T) {
 	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {
 		svc := compiletest.Service(name, clusterIP)
@@ -151,7 +151,7 @@ func TestLongSyncIsNoHungLoop(t *testing.T) {
 	})
 }
 
-// Lingering virtual servers cost nothing while other Services change.
+// Lingering virtual servers add no cost to changes of other Services.
 func TestLingeringServersCostNothing(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -168,7 +168,7 @@ func TestLingeringServersCostNothing(t *testing.T) {
 		before, _, _ := usage()
 		w.put(web("10.244.0.1", "10.244.7.7"))
 		if after, _, _ := usage(); after-before > 1000 {
-			t.Errorf("an endpoint takes %d allocations", after-before)
+			t.Errorf("the lingering virtual servers cause %d additional allocations", after-before)
 		}
 	})
 }

@@ -97,7 +97,7 @@ func TestViewSelectsServices(t *testing.T) {
 				t.Errorf("%+v: %s", c.query, d)
 			}
 			if v.Totals.Services != 3 || v.Totals.VirtualServers != 2 || len(v.Problems) != 1 {
-				t.Errorf("%+v: totals %+v, problems %v", c.query, v.Totals, v.Problems)
+				t.Errorf("%+v: got totals %+v and problems %v", c.query, v.Totals, v.Problems)
 			}
 		}
 		claimed := onlyFrontend(t, w.view(agent.Query{Service: late.ID}))
@@ -107,7 +107,7 @@ func TestViewSelectsServices(t *testing.T) {
 	})
 }
 
-// A sample contains the Services that every pod needs, and a few of each other kind, but no large ones.
+// A sample contains the Services that every pod needs and a few Services of each other kind, but no large ones.
 func TestViewSamplesServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -138,7 +138,7 @@ func TestViewSamplesServices(t *testing.T) {
 			}
 			if !names["default/kubernetes"] || !names["kube-system/dns"] || names["default/large"] || !names["default/six"] || kinds[view.ExternalIP] != 2 ||
 				len(names) > 9 {
-				t.Fatalf("sampled %v, %v", names, kinds)
+				t.Fatalf("sampled Services %v with kinds %v", names, kinds)
 			}
 		}
 	})
@@ -173,12 +173,12 @@ func TestViewOfFailures(t *testing.T) {
 		w.fake.SetFaults(w.faults)
 		w.put(compiletest.Service("more", "10.96.0.3", "10.244.0.1"))
 		if v := w.view(everything); v.Agent.Error == "" || v.Agent.RetryAt == nil {
-			t.Errorf("after a failed sync: %+v", v.Agent)
+			t.Errorf("got %+v after a failed sync", v.Agent)
 		}
 		w.calm()
 		w.audit()
 		if v := w.view(everything); v.Agent.Error != "" || v.Agent.RetryAt != nil {
-			t.Errorf("after a successful sync: %+v", v.Agent)
+			t.Errorf("got %+v after a successful sync", v.Agent)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestViewStartsNoSync(t *testing.T) {
 		defer w.stop()
 		w.fake.TakeCounts()
 		if v := w.view(everything); v.Agent.Synced || v.Agent.LastSync != nil {
-			t.Errorf("before the source is synced: %+v", v.Agent)
+			t.Errorf("got %+v before the source is synced", v.Agent)
 		}
 		w.source.mu.Lock()
 		w.source.synced = true
@@ -301,11 +301,11 @@ func TestViewDuringALongSync(t *testing.T) {
 			w.Fatal(err)
 		}
 		if waited := time.Since(asked); waited > time.Minute || v.Totals.Services != many || v.Agent.LastSync != nil {
-			w.Errorf("view after %s: %+v; the sync takes two minutes", waited, v.Totals)
+			w.Errorf("got a view after %s: %+v; the sync takes two minutes", waited, v.Totals)
 		}
 		w.sleep(10 * time.Minute)
 		if r := w.lastReport(); !r.Complete() {
-			w.Errorf("not complete: %v", r.Err)
+			w.Errorf("the sync did not complete: %v", r.Err)
 		}
 	})
 }

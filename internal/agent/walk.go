@@ -16,8 +16,8 @@ type walks struct {
 	ended int
 }
 
-// start uses a copy of the flows to check (I10). It calls request if there is a result to report. It does not report
-// a single failure, because a reported failure counts until the next audit.
+// start works on a copy of the flows to check (I10), and calls request if there is a result to report. It does not
+// report a single failure, because a reported failure counts until the next audit.
 func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows.Surroundings, request func()) {
 	check, failing, took := w.flows.Begin(around), w.failed >= manyFailures, time.Duration(0)
 	walk := func() (int, error) {

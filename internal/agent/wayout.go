@@ -15,10 +15,10 @@ import (
 
 const wayOutInterval = 5 * time.Second
 
-// wayOut releases addresses on kube-ipvs0 that the agent needs to reach the API server. While no agent was running, the
-// API server may have moved to a Service's address on kube-ipvs0, or the node may have a new nameserver there. The
-// agent could then never reach the API server, and would never learn that the Service must give up the address.
-// Therefore wayOut writes to the kernel before the first sync (I4).
+// wayOut releases addresses on kube-ipvs0 that the agent needs to reach the API server. While no agent was running,
+// the API server may have moved to a Service's address on kube-ipvs0, or a new nameserver of the node may use such an
+// address. The agent could then never reach the API server, and would never learn that the Service must give up the
+// address. Therefore wayOut writes to the kernel before the first sync (I4).
 type wayOut struct {
 	cfg    *Config
 	kernel Kernel

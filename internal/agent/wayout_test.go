@@ -46,7 +46,7 @@ func TestWayOut(t *testing.T) {
 				}
 				w.faults = kerneltest.DefaultFaults(7)
 				w.fake.SetFaults(w.faults)
-				w.fake.OnOp(nil) // I7 would require that the set entries are also removed
+				w.fake.OnOp(nil) // I7 would require removing the set entries, too
 				w.fake.SetNetwork(test.network)
 				w.config.Contacts = func() []netip.AddrPort { return test.contacts }
 				before := w.fake.Dump()

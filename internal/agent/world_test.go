@@ -273,7 +273,7 @@ func (w *world) change(changes services) {
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
-	w.mu.Lock() // the watcher reads it when a timer wakes the agent
+	w.mu.Lock() // the watcher reads w.services when a timer wakes the agent
 	w.around = to
 	w.mu.Unlock()
 	if w.source == nil {
@@ -313,7 +313,7 @@ func (w *world) lastReport() agent.Report {
 	return reports[len(reports)-1]
 }
 
-// ideal returns the wanted state of the kernel. The functions in with create the foreign objects.
+// ideal returns the wanted state of the kernel. The functions in the argument with create the foreign objects.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()

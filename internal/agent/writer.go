@@ -13,9 +13,9 @@ type writer struct {
 	schedule     *schedule.Schedule
 	background   *background
 	writingRules map[inet.Family]bool
-	// lateRules are failures of earlier writes that no report has shown yet.
+	// lateRules contains the failures of earlier writes that no report has shown yet.
 	lateRules []Result
-	// waited counts how often each Service's changes were left to the next sync.
+	// waited counts how often each Service's changes were left for the next sync.
 	waited map[model.ServiceID]int
 	// partSize is maxPart, except in tests.
 	partSize int

@@ -63,7 +63,7 @@ type File struct {
 	// Truncated is true if the content exceeded the limit. Redacted counts the replaced secrets.
 	Truncated bool `json:"truncated,omitempty"`
 	Redacted  int  `json:"redacted,omitempty"`
-	// Error says why the file may be incomplete, or contains the command's stderr.
+	// Error explains why the file may be incomplete, or contains the command's stderr.
 	ExitStatus int    `json:"exitStatus,omitempty"`
 	Error      string `json:"error,omitempty"`
 }
@@ -170,7 +170,7 @@ func (p Part) run(ctx context.Context, secrets *Secrets) (File, []byte) {
 	return file, []byte(content)
 }
 
-// run reads this many bytes beyond the limit of a part, so that it recognizes a secret at the limit.
+// run reads this many bytes beyond the limit of a part, to recognize a secret that crosses the limit.
 const overlap = 64 << 10
 
 var errFull = errors.New("the file is full")

@@ -51,7 +51,7 @@ func unpack(t tester, archive []byte) (map[string]string, Manifest) {
 		}
 	}
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &index); err != nil {
-		t.Fatalf("the index: %v", err)
+		t.Fatalf("read the index: %v", err)
 	}
 	return files, index
 }
@@ -96,11 +96,11 @@ func TestPartsFailAlone(t *testing.T) {
 			{File: "good", Command: "true", Bytes: 4},
 		} {
 			if index.Files[i] != want || len(files[want.File]) != want.Bytes {
-				t.Errorf("%+v, want %+v: %q", index.Files[i], want, files[want.File])
+				t.Errorf("got index entry %+v, want %+v; content %q", index.Files[i], want, files[want.File])
 			}
 		}
 		if index.Failed() != 3 || len(files) != 7 || index.FileName() != "kube-ipvs-bundle-node-1-20000101-000000.tar.gz" {
-			t.Errorf("%d failed, %d files, name %s", index.Failed(), len(files), index.FileName())
+			t.Errorf("got %d failed files of %d, archive name %s", index.Failed(), len(files), index.FileName())
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestSizesAreBounded(t *testing.T) {
 		files, index := unpack(t, out.Bytes())
 		for i, f := range index.Files {
 			if len(files[f.File]) != f.Bytes || f.Bytes > parts[i].Limit || f.Error != "" {
-				t.Fatalf("%+v has %d bytes, limit %d", f, len(files[f.File]), parts[i].Limit)
+				t.Fatalf("%+v has %d bytes, but the limit is %d", f, len(files[f.File]), parts[i].Limit)
 			}
 		}
 	})
@@ -140,11 +140,12 @@ func TestInterrupted(t *testing.T) {
 	})
 	left, _ := os.ReadDir(filepath.Dir(path))
 	if !errors.Is(err, context.Canceled) || len(left) > 0 {
-		t.Errorf("%v, left behind %v", err, left)
+		t.Errorf("got error %v, and files were left behind: %v", err, left)
 	}
 }
 
-// TestSave: only the owner can read the file, only force replaces an existing file, and a failure leaves nothing behind.
+// TestSave: only the owner can read the file, an existing file is replaced only with force, and a failure leaves
+// nothing behind.
 func TestSave(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "b.tar.gz")
@@ -159,20 +160,20 @@ func TestSave(t *testing.T) {
 		t.Fatalf("%v, %q", err, content())
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("got mode %v, error %v", info.Mode(), err)
 	}
 	called := false
 	if err := Save(path, false, func(io.Writer) error { called = true; return nil }); err == nil || called || !strings.Contains(err.Error(), "--force") {
-		t.Errorf("an existing file: %v, written: %t", err, called)
+		t.Errorf("with an existing file, got error %v, written: %t", err, called)
 	}
 	if err := Save(path, true, func(io.Writer) error { return errors.New("no") }); err == nil || content() != "first" {
-		t.Errorf("after a failure: %v, %q", err, content())
+		t.Errorf("after a failure, got error %v and content %q", err, content())
 	}
 	if err := Save(path, true, says("second")); err != nil || content() != "second" {
-		t.Errorf("with force: %v, %q", err, content())
+		t.Errorf("with force, got error %v and content %q", err, content())
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("files were left behind: %v", left)
 	}
 }
 
@@ -181,7 +182,7 @@ func TestSaveReplacesOnlyFiles(t *testing.T) {
 	nothing := func(io.Writer) error { return nil }
 	appears := filepath.Join(dir, "c")
 	if err := Save(appears, false, func(io.Writer) error { return os.WriteFile(appears, []byte("other"), 0o600) }); err == nil {
-		t.Error("replaced a file that appeared meanwhile")
+		t.Error("Save replaced a file that was created while it was writing")
 	}
 	for _, bad := range []string{dir, filepath.Join(dir, "none", "b")} {
 		if err := Save(bad, true, nothing); err == nil {
@@ -189,7 +190,7 @@ func TestSaveReplacesOnlyFiles(t *testing.T) {
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("files were left behind: %v", left)
 	}
 }
 
@@ -215,7 +216,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestRedaction: no known secret remains in a text or in JSON, and redacting twice changes nothing.
+// TestRedaction: no known secret remains in text or JSON, and redacting a second time changes nothing.
 func TestRedaction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.StringMatching(`[A-Za-z0-9<&"\\/+=._-]{6,40}`), 1, 4).Draw(t, "secrets")
@@ -228,11 +229,11 @@ func TestRedaction(t *testing.T) {
 		clean, count := s.Redact(text)
 		for _, known := range s.known {
 			if strings.Contains(strings.ReplaceAll(clean, redacted, ""), known) && strings.Contains(clean, known) {
-				t.Fatalf("%q is in %q", known, clean)
+				t.Fatalf("secret %q is in %q", known, clean)
 			}
 		}
 		if again, more := s.Redact(clean); count == 0 || again != clean || more != 0 {
-			t.Fatalf("%d replaced; a second pass made %q of %q", count, again, clean)
+			t.Fatalf("replaced %d secrets; a second pass returned %q for %q", count, again, clean)
 		}
 	})
 }
@@ -240,6 +241,6 @@ func TestRedaction(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	got := fmt.Sprint(Credentials("HOME=/root\nAPI_TOKEN=tok-123\nusers:\n- name: a\n  user:\n    token: \"abcdef\"\n    client-key: /etc/key.pem\n    client-key-data: LS0t\n"))
 	if want := "[tok-123 abcdef LS0t]"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -12,10 +12,10 @@ const redacted = "REDACTED"
 // Secrets finds known secret values, and anything that looks like a credential.
 type Secrets struct{ known []string }
 
-// shortest is the minimum length of a known secret, because shorter values also occur in other words.
+// shortest is the minimum length of a known secret. Shorter values also occur in ordinary words.
 const shortest = 6
 
-// NewSecrets returns Secrets with these values, plain and as JSON.
+// NewSecrets returns Secrets that match these values, both plain and JSON-encoded.
 func NewSecrets(values []string) *Secrets {
 	s := &Secrets{}
 	for _, value := range values {
@@ -30,12 +30,13 @@ func NewSecrets(values []string) *Secrets {
 	return s
 }
 
-// shape matches a credential. The first group is kept. The rest is redacted and followed by the text in after.
+// shape matches a credential. Redact keeps the first group, and replaces the rest with a placeholder and the text in
+// after.
 type shape struct {
 	*regexp.Regexp
 	after string
-	// hints are lower-case strings. The regular expression matches only text that contains one of them, and searching
-	// for them is faster.
+	// hints are lowercase strings. The regular expression matches only text that contains one of them. Searching for
+	// them first is faster.
 	hints []string
 }
 
@@ -77,7 +78,7 @@ func (s *Secrets) Redact(text string) (clean string, count int) {
 
 var credentials = regexp.MustCompile(`(?im)^[\s-]*["']?[\w.-]*(?:token|passw(?:or)?d|secret|key|credential|auth)[\w.-]*["']?\s*[:=]\s*["']?([^\s"']+)`)
 
-// Credentials returns the values in a kubeconfig or an environment whose names contain a word such as token.
+// Credentials returns the values of a kubeconfig or an environment whose names contain a word such as token.
 func Credentials(text string) (values []string) {
 	for _, m := range credentials.FindAllStringSubmatch(text, -1) {
 		if !strings.HasPrefix(m[1], "/") { // a path is not a secret

@@ -1,5 +1,5 @@
-// Package clidocs generates the command-line reference, as Markdown and man pages, from the cobra commands. It is pure.
-// A test in cmd/kube-ipvs compares docs/cli with its output.
+// Package clidocs generates the command-line reference from the cobra commands, as Markdown and man pages. It
+// performs no I/O. A test in cmd/kube-ipvs compares its output with docs/cli.
 //
 // May import: cobra and pflag.
 package clidocs

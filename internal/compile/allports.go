@@ -11,11 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server of their own, and sends
-// each client to one endpoint. It does not translate ports, so each port must equal its target port. The rules close the unserved ports of
-// its address.
+// An all-ports server has port 0. It receives the packets to all ports of its address that have no other virtual server, and sends all connections of
+// a client to the same endpoint. It does not translate ports, so each port must equal its target port. The rules close the unserved ports of its
+// address.
 //
-// An address of the node itself never has an all-ports server, because the server would receive the packets to every port of the machine.
+// An address of the node itself never has an all-ports server, because it would receive the packets to every port of
+// the machine.
 
 // allPortsFrontends returns the frontends of a Service's all-ports servers.
 func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
@@ -65,7 +66,7 @@ func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *n
 	return slices.Concat(slices.Collect(maps.Values(servers))...), problems
 }
 
-// checkMerge returns the reason why virtual servers cannot be merged; nil if they can.
+// checkMerge returns why virtual servers cannot be merged, or nil if they can.
 func checkMerge(perPort want.Fragment) *refusal {
 	for _, s := range perPort {
 		for _, d := range s.Destinations {

@@ -7,17 +7,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// apiServer contains the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API
-// server and never learn that the Service was deleted. A ClusterIP may be an address of the API server, because the agent may reach the API
-// server through its Service.
+// apiServer contains the addresses of the API server. A load balancer IP or external IP must not be one of them. Otherwise the agent would lose its
+// connection to the API server, and never learn that the Service was deleted. A ClusterIP may be an address of the API server, because the agent may
+// reach the API server through its Service.
 type apiServer struct {
-	// contacts are the addresses that the agent connects to; endpoints are the endpoint addresses of the Service default/kubernetes.
+	// contacts are the addresses that the agent connects to. endpoints are the endpoint addresses of the Service
+	// default/kubernetes.
 	contacts, endpoints map[netip.AddrPort]struct{}
 	addrs               map[netip.Addr]struct{}
 }
 
-// kubernetes is the name of the API server's own Service and of the EndpointSlice that the API server writes for it. No other slice counts:
-// anyone who may create EndpointSlices could otherwise reserve any address.
+// kubernetes is the name of the API server's own Service and of the EndpointSlice that the API server writes for it. Other slices do not count.
+// Otherwise anyone who may create EndpointSlices could reserve any address.
 var kubernetes = model.ServiceID{Namespace: "default", Name: "kubernetes"}
 
 func (s *apiServer) has(a netip.Addr) bool {

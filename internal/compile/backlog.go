@@ -7,14 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// backlog lists, in order, the Services that must be compiled again because other Services changed. Without it, a tenant could make each
-// change to a small Service expensive: a large Service that claims other Services' addresses would be recompiled each time. If another
-// Service wins an address, the large Service loses it immediately (want.State). The large Service's other changes follow within a few
-// syncs.
+// backlog lists, in order, the Services that must be compiled again because other Services changed. Without it, a tenant could make each change to a
+// small Service expensive, because a large Service that claims other Services' addresses would be recompiled each time. If another Service wins an
+// address, the large Service loses it immediately (want.State). The large Service's other changes follow within a few syncs.
 type backlog []model.ServiceID
 
-// work limits how much of the backlog Update compiles, counted in frontends, destinations and set entries. The limit is the size of the change,
-// but at least little. If nothing changed, the limit is much.
+// work limits how much of the backlog Update compiles, counted in frontends, destinations and set entries. The limit is the size of the change, but
+// at least little. If nothing has changed, the limit is much.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}

@@ -26,10 +26,10 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n 
 	return s
 }
 
-// schedulers returns the scheduler that the Service names, or the node's default. If weights matter, a scheduler that ignores them is
-// replaced with its weighted counterpart (rr with wrr). While all weights are equal, both schedulers have the same effect, and an existing virtual
-// server keeps its scheduler: the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with
-// the weighted scheduler if weights may differ later.
+// schedulers returns the scheduler that the Service names, or else the node's default. If weights matter, a scheduler that ignores them is replaced
+// with its weighted counterpart (rr with wrr). While all weights are equal, both schedulers have the same effect, and an existing virtual server
+// keeps its scheduler, because the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with the
+// weighted scheduler if weights may differ later.
 func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (begin, alike string) {
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	switch {
@@ -76,9 +76,9 @@ func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []ker
 	return ds
 }
 
-// weightShift returns the binary logarithm of the divisor of a port's weights. The divisor ensures that the kernel finds an endpoint in no
-// more steps than the largest Service has endpoints. Other schedulers also need up to that many steps. The divisor depends on all endpoints
-// of the port, ready or not, so that it rarely changes.
+// weightShift returns the binary logarithm of the number by which a port's weights are divided. The division limits the kernel's search for an
+// endpoint: it takes no more steps than the largest Service has endpoints. Other schedulers also need up to that many steps. The result depends on
+// all endpoints of the port, ready or not, so that it rarely changes.
 func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
 	if most == 0 {
@@ -102,7 +102,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 	return shift
 }
 
-// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that many slots in each frontend, and the total of a
+// mostSteps returns the maximum sum of a port's weights, or 0 for no limit. nftables needs that many slots in each frontend, and the total of a
 // Service's slots must not exceed its maximum number of destinations.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
 	if n.Mode.NFTablesBalances() {
@@ -125,7 +125,7 @@ func commonDivisor(a, b uint32) uint32 {
 	return a
 }
 
-// divideWeights divides weights. No weight above 0 becomes 0.
+// divideWeights divides weights by a power of two. A weight above 0 never becomes 0.
 func divideWeights(ds []kernel.Destination, shift int) {
 	for i, d := range ds {
 		ds[i].Weight = max(d.Weight>>shift, min(d.Weight, 1))
@@ -164,8 +164,8 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 			"slow-start, have no effect", "use a scheduler that honors weights, such as wrr, wlc or mh")
 	}
 	if n.weightShift(svc, eps.all) > 0 {
-		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), "works, but all weights are divided by one number and rounded: otherwise the "+
-			"kernel would search too long for an endpoint when those with the largest weights are at the limit",
+		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), "works, but all weights are divided by the same number and rounded: otherwise the "+
+			"kernel would search too long for an endpoint while the ones with the largest weights are at their limit",
 			"use smaller weights, or another scheduler, such as wlc")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
@@ -185,6 +185,6 @@ func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation
 		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), onlyIPVS+"connections to an endpoint are not limited", remedy)
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", onlyIPVS+"datagrams of one client socket go to one endpoint", remedy)
+		note("one-packet", "true", onlyIPVS+"all datagrams of a client socket go to the same endpoint", remedy)
 	}
 }

@@ -35,15 +35,15 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	panic("no server")
 }
 
-// If the kernel lacks a Service's scheduler, the node's scheduler replaces it, with its own flags and weights, and a Problem reports the
-// replacement.
+// If the kernel lacks a Service's scheduler, the virtual server uses the node's scheduler, with the flags and weights for that scheduler, and a
+// Problem reports the replacement.
 func TestMissingScheduler(t *testing.T) {
 	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
 	for _, c := range []struct {
 		asked   model.Balancing
 		missing []string
-		want    string // scheduler and flags
-		says    string // in the Problem
+		want    string // expected scheduler and flags
+		says    string // text in the Problem
 	}{
 		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, nil, "sh 24", ""},
 		{model.Balancing{Scheduler: "sh", Flags: 3, FlagsSet: true}, []string{"sh"}, "rr 0", "no such scheduler: rr is used until it has the module ip_vs_sh"},
@@ -56,20 +56,20 @@ func TestMissingScheduler(t *testing.T) {
 	} {
 		server, problems := lacking(c.asked, c.missing...)
 		if have := fmt.Sprint(server.Scheduler, " ", server.Flags); have != c.want {
-			t.Errorf("%+v without %v: %s, want %s", c.asked, c.missing, have, c.want)
+			t.Errorf("%+v without %v: got %s, want %s", c.asked, c.missing, have, c.want)
 		}
 		var text strings.Builder
 		for _, p := range problems {
 			text.WriteString(p.String())
 		}
 		if !strings.Contains(text.String(), c.says) || c.says == "" && len(problems) > 0 {
-			t.Errorf("%+v without %v: problems %v, want one that says %q", c.asked, c.missing, problems, c.says)
+			t.Errorf("%+v without %v: got problems %v, want one that contains %q", c.asked, c.missing, problems, c.says)
 		}
 	}
 }
 
-// If a Node's weight changes, the Services with endpoints on that node are recompiled. The first weight in the cluster, and the removal of
-// the last one, recompile all Services: they affect the scheduler of new virtual servers.
+// If a Node's weight changes, the Services with endpoints on that node are recompiled. Setting the first weight in the cluster, or removing the last
+// one, recompiles all Services, because it affects the scheduler of new virtual servers.
 func TestNodeWeightAffectsItsServices(t *testing.T) {
 	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
 	here.Slices[0].Endpoints[0].Node, other.Slices[0].Endpoints[0].Node = "node-b", "node-c"
@@ -99,13 +99,13 @@ func TestNodeWeightAffectsItsServices(t *testing.T) {
 	} {
 		again, weight := weights(c.node)
 		if len(again) != c.again || weight != c.weight {
-			t.Errorf("%+v: compiled %v, weight %d", c.node, again, weight)
+			t.Errorf("%+v: compiled %v, got weight %d", c.node, again, weight)
 		}
 	}
 }
 
-// A virtual server whose weights may differ later starts with a scheduler that uses weights. While the weights are equal, either scheduler works, so an
-// existing virtual server keeps its scheduler: the kernel refuses connections during a change.
+// A virtual server whose weights may differ later starts with a scheduler that uses weights. While the weights are equal, either scheduler works. An
+// existing virtual server therefore keeps its scheduler, because the kernel refuses connections during a change.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
 		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
@@ -129,11 +129,11 @@ func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 		"wrr by annotation":          {model.Balancing{Scheduler: "wrr"}, "wrr", ""},
 	} {
 		if server, _ := lacking(c.asked); server.Scheduler != c.begin || server.Alike != c.alike {
-			t.Errorf("%s: %q or %q, want %q or %q", name, server.Scheduler, server.Alike, c.begin, c.alike)
+			t.Errorf("%s: got scheduler %q or %q, want %q or %q", name, server.Scheduler, server.Alike, c.begin, c.alike)
 		}
 	}
 	if server, _ := lacking(lc, "wlc"); server.Scheduler != "lc" || server.Alike != "" {
-		t.Errorf("without wlc: %q or %q", server.Scheduler, server.Alike)
+		t.Errorf("got scheduler %q or %q without wlc", server.Scheduler, server.Alike)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	}
 }
 
-// With wrr and a connection limit, the kernel finds an endpoint in no more steps than the largest Service has endpoints, whatever the
-// weights are, and whichever endpoints are at their limit. Divided weights keep their order, and are divided no more than necessary.
+// With wrr and a connection limit, the kernel finds an endpoint in no more steps than the largest Service has endpoints, regardless of the weights
+// and of which endpoints are at their limit. Dividing the weights preserves their order, and the divisor is no larger than necessary.
 func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Service("web", "10.96.0.1")
@@ -169,15 +169,15 @@ func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 		full := 1 << rapid.IntRange(0, 8).Draw(t, "endpoints at their limit")
 		largest, steps := wrrSteps(ds, full, svc.Balancing.SlowStart > 0)
 		if steps > most {
-			t.Fatalf("%v: %d steps", ds, steps)
+			t.Fatalf("%v: the search takes %d steps", ds, steps)
 		}
 		for i, d := range ds {
 			if w := asked[d.Addr.Addr()]; (d.Weight > 0) != (w > 0) || i > 0 && (w < asked[ds[i-1].Addr.Addr()]) && d.Weight > ds[i-1].Weight {
-				t.Fatalf("%s: weight %d instead of %d", d.Addr, d.Weight, w)
+				t.Fatalf("%s: got weight %d for a requested weight of %d", d.Addr, d.Weight, w)
 			}
 		}
 		if divided := len(c.Problems(svc.ID)) > 0; divided && 4*int(largest)*len(ds) < most {
-			t.Fatalf("%v: a largest weight of %d is too small", ds, largest)
+			t.Fatalf("%v: the largest weight, %d, is too small", ds, largest)
 		}
 	})
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
@@ -210,13 +210,13 @@ func TestSlotsOfAServiceAreBounded(t *testing.T) {
 			}
 		}
 		if len(c.Want().Servers) != addresses || slots > most || 8*slots < most && addresses > 4 {
-			t.Errorf("%d virtual servers, %d slots, at most %d", len(c.Want().Servers), slots, most)
+			t.Errorf("%d virtual servers have %d slots, want at most %d", len(c.Want().Servers), slots, most)
 		}
 	}
 }
 
-// wrrSteps returns the largest weight, and the number of destinations that the kernel's wrr examines to find one, if the destinations with
-// the largest weights are at their limit (net/netfilter/ipvs/ip_vs_wrr.c).
+// wrrSteps returns the largest weight, and the number of destinations that the kernel's wrr examines to find an available one if the destinations
+// with the largest weights are at their limit (net/netfilter/ipvs/ip_vs_wrr.c).
 func wrrSteps(ds []kernel.Destination, full int, rising bool) (largest uint32, steps int) {
 	var weights []uint32
 	divisor := uint32(0)

@@ -59,8 +59,8 @@ func timeouts(cfg Config) kernel.Timeouts {
 	return cfg.Timeouts
 }
 
-// strictARP makes this node answer ARP requests for an address only on the interface that has the address; kube-ipvs0 never answers.
-// Otherwise every node would answer for a load balancer's address, not only the node that announces it (MetalLB, kube-vip).
+// strictARP makes this node answer ARP requests for an address only on the interface that has the address. kube-ipvs0 never answers. Otherwise every
+// node would answer for a load balancer's address, not only the node that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
@@ -70,13 +70,13 @@ var strictARP = []kernel.SysctlSetting{
 var sysctls = []kernel.SysctlSetting{
 	// The node forwards packets that are not addressed to it, such as endpoints' replies to external clients.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
-	// IPVS connections need conntrack: without it nothing is masqueraded, and replies count as new connections.
+	// IPVS connections need conntrack. Without it, nothing is masqueraded, and replies count as new connections.
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},
 	// When an endpoint is removed, its TCP connections end instead of hanging, and its UDP clients move to another endpoint.
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
 	// Session affinity must not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A new connection from a reused source port is scheduled again; with the value 0, IPVS would send it to the old endpoint, which may have
-	// been deleted. Before Linux 5.9, the client waited one second.
+	// A new connection from a reused source port is scheduled again. With the value 0, IPVS would send it to the old endpoint, even if that was
+	// deleted. Before Linux 5.9, the client waited one second.
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

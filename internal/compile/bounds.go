@@ -13,7 +13,7 @@ import (
 // This file limits the resources that one Service can request. Ports, endpoints, addresses and source ranges multiply, so a few objects
 // that the API server accepts could otherwise use up the memory of every agent, the entries of every set, and the time of every sync.
 
-// bounds limits each Service, and the entries of all Services in each set.
+// bounds limits the size of each Service, and the total number of entries in each set.
 type bounds struct {
 	ports int
 	// endpoints limits the sum of all ports' endpoints in each family.
@@ -56,8 +56,8 @@ type slicePort struct {
 	endpoints []model.Endpoint
 }
 
-// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. This
-// avoids a scan of all slices for each port: a Service may have thousands of ports.
+// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. Sorting avoids a scan
+// of all slices for each of a Service's ports, which may number in the thousands.
 type slicePorts []slicePort
 
 func slicePortsOf(svc *model.Service) slicePorts {

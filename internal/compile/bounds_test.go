@@ -34,7 +34,7 @@ func TestOneServiceIsBounded(t *testing.T) {
 	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.77")} // 1,000 ports times 1,000 ranges: not served
 	c := scratch(services{svc.ID: svc})
 	if n := len(c.Want().Servers); n != 1000+32_000 {
-		t.Errorf("%d virtual servers", n)
+		t.Errorf("got %d virtual servers", n)
 	}
 	if len(c.Want().ServersAt(svc.LoadBalancerIPs[0])) > 0 || len(c.Want().ServersAt(svc.ClusterIPs[0])) == 0 {
 		t.Error("the load balancer's address is served, or the ClusterIP is not")
@@ -57,11 +57,11 @@ func TestLargeServicesAreServed(t *testing.T) {
 			t.Errorf("%+v: %s", c, ps[0])
 		}
 		if servers := cluster.Want().Servers; len(servers) != 6*c.ports {
-			t.Errorf("%+v: %d virtual servers", c, len(servers))
+			t.Errorf("%+v: got %d virtual servers", c, len(servers))
 		}
 		for key, s := range cluster.Want().Servers {
 			if len(s.Destinations) != c.endpoints {
-				t.Fatalf("%s: %d destinations", key, len(s.Destinations))
+				t.Fatalf("%s has %d destinations", key, len(s.Destinations))
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestBoundsHold(t *testing.T) {
 			}
 		}
 		if served > 2*maxPorts || max(all[inet.IPv4], all[inet.IPv6]) > maxEndpoints || external > maxExternal || destinations > maxDestinations {
-			t.Errorf("%d virtual servers at ClusterIPs with %v endpoints; elsewhere %d with %d", served, all, external, destinations)
+			t.Errorf("served %d virtual servers at ClusterIPs with %v endpoints, and %d elsewhere with %d", served, all, external, destinations)
 		}
 		if served < 2*len(svc.Ports) && len(c.Problems(svc.ID)) == 0 {
 			t.Error("ports are not served, but there is no Problem")
@@ -136,7 +136,7 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 			names[s.Scheduler]++
 		}
 		if all := len(svc.Ports)*(2+len(svc.ExternalIPs)) + 2*nodePorts; size > 32<<10 || len(c.Want().Servers) != all || len(names) != 1 {
-			t.Fatalf("%d KiB, schedulers %v of %d virtual servers", size, names, all)
+			t.Fatalf("the tables use %d KiB, with schedulers %v of %d virtual servers", size, names, all)
 		}
 		asked := model.SchedulerNamed(cmp.Or(svc.Balancing.Scheduler, cfg.Scheduler))
 		said := slices.ContainsFunc(c.Problems(svc.ID), func(p model.Problem) bool {
@@ -144,7 +144,7 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 		})
 		setting := described(c, svc.ID)[0].Settings[0]
 		if refused := names[asked.Name] == 0; said != refused || strings.Contains(setting.From, "too many virtual servers for "+asked.Name) != refused {
-			t.Fatalf("%s was asked for, schedulers %v, described as %v, problems %v", asked.Name, names, setting, c.Problems(svc.ID))
+			t.Fatalf("the Service requests %s, but has the schedulers %v, the description %v and the problems %v", asked.Name, names, setting, c.Problems(svc.ID))
 		}
 	})
 }
@@ -165,8 +165,8 @@ func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	}
 }
 
-// For the largest Services that the API server accepts, allocations are proportional to the size of the objects, because compile never
-// builds products beyond the bounds.
+// For the largest Services that the API server accepts, allocations are proportional to the size of the objects, because compile stops multiplying
+// ports by addresses at the bounds.
 func TestCompileTimeIsBounded(t *testing.T) {
 	const ports, addresses = 40_000, 40_000
 	for name, change := range map[string]func(*model.Service){
@@ -231,19 +231,19 @@ func TestAllPortsCostIsBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		for _, s := range c.Fragment(svc.ID) {
 			if all && (len(s.Ports) != 2 || !slices.IsSortedFunc(s.Members, kernel.Member.Compare)) {
-				t.Fatalf("%s: ports %v, entries %v", s.Key, s.Ports, s.Members)
+				t.Fatalf("%s has ports %v and entries %v", s.Key, s.Ports, s.Members)
 			}
 		}
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	each, all := cost(false), cost(true)
-	t.Logf("one affinity for each port: %d KiB, for all ports: %d KiB", each>>10, all>>10)
+	t.Logf("one affinity for each port uses %d KiB, and one for all ports uses %d KiB", each>>10, all>>10)
 	if all > 2*each {
-		t.Errorf("one affinity for all ports takes %d bytes, one for each port %d", all, each)
+		t.Errorf("one affinity for all ports uses %d bytes, but one for each port uses %d", all, each)
 	}
 }
 
-// A set that is nearly full refuses the Services with the most entries. Those Services get their entries back when there is room.
+// If a set is nearly full, the Services with the most entries are refused. They are served again once there is room.
 func TestFullSetRefusesTheLargest(t *testing.T) {
 	all := compiletest.Many(100, 2)
 	var greedy []model.ServiceID
@@ -251,7 +251,7 @@ func TestFullSetRefusesTheLargest(t *testing.T) {
 		svc := compiletest.Large(fmt.Sprint("greedy-", i), 100, 100)
 		svc.ClusterIPs[0], svc.ClusterIPs[1] = netip.AddrFrom4([4]byte{10, 200, 0, byte(i)}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 2, 15: byte(i)})
 		for _, slice := range svc.Slices {
-			for j := range slice.Endpoints { // with its own pods
+			for j := range slice.Endpoints { // each Service has its own pods
 				a := slice.Endpoints[j].Addr.AsSlice()
 				a[len(a)-3] = byte(100 + i)
 				slice.Endpoints[j].Addr, _ = netip.AddrFromSlice(a)
@@ -275,7 +275,7 @@ func TestFullSetRefusesTheLargest(t *testing.T) {
 	}
 	c.Update(all, want.NewTouched())
 	if got := served(); c.Want().Fullest() > 20_000 || !strings.HasSuffix(got, " 100") {
-		t.Errorf("%d entries in one set; virtual servers (greedy, others) %s", c.Want().Fullest(), got)
+		t.Errorf("the fullest set has %d entries; virtual servers (greedy, others) %s", c.Want().Fullest(), got)
 	}
 	for _, id := range greedy {
 		if ps := c.Problems(id); len(ps) == 0 || !strings.Contains(ps[0].Reason, "nearly full") {
@@ -284,6 +284,6 @@ func TestFullSetRefusesTheLargest(t *testing.T) {
 	}
 	c.Update(services{greedy[0]: nil, greedy[1]: nil}, want.NewTouched())
 	if got := served(); got != "200 100" || len(c.Problems(greedy[2])) > 0 {
-		t.Errorf("with room again: virtual servers (greedy, others) %s, %v", got, c.Problems(greedy[2]))
+		t.Errorf("there is room again, but virtual servers (greedy, others) are %s, problems %v", got, c.Problems(greedy[2]))
 	}
 }

@@ -16,7 +16,8 @@ type claim struct {
 	bound bool
 }
 
-// claimant is the part of a claim that affects lower-ranked claims to the same frontend. Their Problems name it.
+// claimant is the part of a claim that affects lower-ranked claims to the same frontend. The Problems of those claims
+// name the claimant.
 type claimant struct {
 	ID   model.ServiceID
 	kind frontendKind
@@ -39,8 +40,8 @@ func removeClaim(claims []claim, c claim) []claim {
 	return slices.Delete(claims, i, i+1)
 }
 
-// compare orders the better claim first (I12). An address that was allocated to one Service ranks above an address that any Service can
-// name: otherwise an early external IP would take a ClusterIP or node port that is later allocated to another Service.
+// compare orders the better claim first (I12). An address that was allocated to one Service ranks above an address that any Service can name.
+// Otherwise an early external IP would take a ClusterIP or node port that is later allocated to another Service.
 func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
 }
@@ -53,8 +54,8 @@ func (c claim) existence() int {
 	return 0
 }
 
-// precedence depends on the allocator of the address or port: the API server, a load balancer's controller, or the author of the Service. A
-// health check port ranks below a node port, because connections work without health checks.
+// precedence depends on who chose the address or port: the API server, a load balancer's controller, or the author of the Service. A health check
+// port ranks below a node port, because connections work without health checks.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
 
 func balancersOf(claims []claim) (ids []model.ServiceID) {
@@ -66,7 +67,7 @@ func balancersOf(claims []claim) (ids []model.ServiceID) {
 	return ids
 }
 
-// binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port
+// binds reports whether the winning claim binds the address. A claim to all ports does not count, because it is served only together with a per-port
 // claim.
 func binds(key kernel.ServerKey, claims []claim) bool {
 	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()

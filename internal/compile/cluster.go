@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Cluster compiles a changing cluster. A Cluster keeps each Service's fragment and the claims to each frontend, so that a change
-// recompiles only the affected Services.
+// Cluster compiles a changing cluster. It keeps each Service's fragment and the claims to each frontend, so that a change recompiles only the
+// affected Services.
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*Compiled
@@ -44,7 +44,7 @@ func (c *Cluster) Namespaces() int {
 	return len(names)
 }
 
-// Node returns this node's object; nil while unknown.
+// Node returns this node's object, or nil while it is unknown.
 func (c *Cluster) Node() *model.Node { return c.node.object }
 
 // Problems returns the problems of a Service.
@@ -55,7 +55,7 @@ func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
 	return nil
 }
 
-// NodePortAddresses returns the addresses at which node ports are served; nil means every address of the node.
+// NodePortAddresses returns the addresses at which node ports are served. Nil means every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
 	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {
 		return nil
@@ -100,10 +100,10 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	return best.service.ID
 }
 
-// changes are the facts learned since the last Compile.
+// changes contains the facts learned since the last Compile.
 type changes struct {
 	services map[model.ServiceID]*model.Service
-	// affected selects the unchanged Services to compile; late selects Services that can wait.
+	// affected selects the unchanged Services to compile. late selects those that can wait.
 	affected, late []func(*model.Service) bool
 	// base is true if the part that does not depend on Services has changed.
 	base bool

@@ -106,7 +106,7 @@ func TestResultIsIndependentOfHistory(t *testing.T) {
 			}
 			catchUp(c)
 			now, in = next, around
-			in.Left = compiletest.Claimed(c) // frontends stay served even if a Node object gets their address
+			in.Left = compiletest.Claimed(c) // frontends stay served even if their address appears in a Node object
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}
@@ -157,7 +157,7 @@ func TestTouchedNamesEveryChange(t *testing.T) {
 		c.UpdateNodes(compiletest.NodesBetween(before.Nodes, after.Nodes), touched)
 		for key, server := range c.Want().Servers {
 			if _, named := touched.Servers[key]; !named && !reflect.DeepEqual(old.Servers[key], server) {
-				t.Fatalf("%s was %v, is %v", key, old.Servers[key], server)
+				t.Fatalf("%s was %v, but is now %v", key, old.Servers[key], server)
 			}
 		}
 		for key := range old.Servers {
@@ -231,7 +231,7 @@ func TestOnlyAffectedServicesAreCompiled(t *testing.T) {
 	})
 }
 
-// flippedBy lists the addresses that become or cease to be virtual when one Service changes.
+// flippedBy lists the addresses that become virtual, or are no longer virtual, when one Service changes.
 func flippedBy(before services, id model.ServiceID, svc *model.Service) map[netip.Addr]bool {
 	next := maps.Clone(before)
 	if next[id] = svc; svc == nil {
@@ -271,7 +271,8 @@ func TestNothingRemainsAfterDeletion(t *testing.T) {
 	})
 }
 
-// Compile also rejects addresses that package watch should already have rejected: a loopback VIP would cut a node off from itself.
+// Compile also rejects addresses that package watch should already have rejected. For example, a loopback VIP would
+// break the node's local traffic.
 func TestRefusedAddresses(t *testing.T) {
 	for _, bad := range []string{
 		"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1", "fd00:ec2::254",
@@ -285,21 +286,21 @@ func TestRefusedAddresses(t *testing.T) {
 		c := scratch(services{asEndpoint.ID: asEndpoint})
 		for _, s := range c.Want().Servers {
 			if len(s.Destinations) != 1 || s.Destinations[0].Addr.Addr().String() != other {
-				t.Errorf("%s as an endpoint: %v", bad, s.Destinations)
+				t.Errorf("with endpoint %s, got destinations %v", bad, s.Destinations)
 			}
 		}
 		if ps := c.Problems(asEndpoint.ID); len(ps) != 1 || ps[0].Value != bad {
-			t.Errorf("%s as an endpoint: problems %v", bad, ps)
+			t.Errorf("with endpoint %s, got problems %v", bad, ps)
 		}
 		asVIP := compiletest.Service("web", bad, other)
 		c = scratch(services{asVIP.ID: asVIP})
 		if ps := c.Problems(asVIP.ID); len(c.Want().Servers) > 0 || len(ps) != 1 || ps[0].Value != bad {
-			t.Errorf("%s as a VIP: %v, problems %v", bad, c.Want().Servers, ps)
+			t.Errorf("with VIP %s, got virtual servers %v and problems %v", bad, c.Want().Servers, ps)
 		}
 	}
 }
 
-// Package watch rejects repeated ports. Compile ignores them.
+// Package watch rejects repeated ports. Package compile ignores them.
 func TestRepeatedPort(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})

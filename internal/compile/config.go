@@ -16,7 +16,7 @@ type Config struct {
 
 // Host describes the machine. It is fixed until the agent restarts, even if the configuration is reloaded.
 type Host struct {
-	// NodeName is this node's name in EndpointSlices and Node objects; empty if unknown.
+	// NodeName is this node's name in EndpointSlices and Node objects. It is empty if unknown.
 	NodeName string
 	Families []inet.Family
 	Mode     kernel.Mode
@@ -24,7 +24,7 @@ type Host struct {
 	LocalPorts kernel.Ports
 }
 
-// Settings are the configuration file and the flags. A reload replaces them as a whole.
+// Settings contains the settings from the configuration file and the flags. A reload replaces all of them.
 type Settings struct {
 	// Scheduler is the scheduler of Services that do not name one.
 	Scheduler string
@@ -40,7 +40,7 @@ type Settings struct {
 	NodePorts NodePortAddresses
 	// ExternalIPs selects which addresses in spec.externalIPs are served.
 	ExternalIPs ExternalIPs
-	// Excluded ranges belong to other programs: no address in them is served or bound.
+	// Excluded ranges belong to other programs. No address in them is served or bound.
 	Excluded []netip.Prefix
 	// AgentPorts are the agent's own TCP ports.
 	AgentPorts []uint16
@@ -54,7 +54,7 @@ type Settings struct {
 	StrictARP bool
 	// Sysctls are set in addition to the ones that IPVS needs.
 	Sysctls []kernel.SysctlSetting
-	// Timeouts are the timeouts of IPVS connections; zero keeps the kernel's value.
+	// Timeouts are the timeouts of IPVS connections. Zero keeps the kernel's value.
 	Timeouts kernel.Timeouts
 }
 
@@ -66,7 +66,8 @@ type NodePortAddresses struct {
 	CIDRs []netip.Prefix
 }
 
-// loopback returns the loopback addresses that the ranges select. A range must contain only loopback addresses: 0.0.0.0/0 selects none.
+// loopback returns the loopback addresses that the ranges select. A range must contain only loopback addresses, so
+// 0.0.0.0/0 selects none.
 func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
 		if slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {
@@ -80,7 +81,7 @@ func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 // zero value allows all of them.
 type ExternalIPs struct {
 	Off bool
-	// Allowed are the allowed ranges; empty allows every address.
+	// Allowed contains the allowed ranges. If it is empty, every address is allowed.
 	Allowed []netip.Prefix
 	// AtNode selects the ports that are served at the node's own addresses.
 	AtNode AtNode
@@ -89,7 +90,8 @@ type ExternalIPs struct {
 // AtNode selects the ports of external IPs that are addresses of the node.
 type AtNode uint8
 
-// The selections. AtNodeGuarded refuses the ports that the node needs, and ports on which a process listens when the Service is created.
+// These are the selections. AtNodeGuarded refuses the ports that the node needs, and ports on which a process listens
+// when the Service is created.
 const (
 	AtNodeGuarded AtNode = iota
 	AtNodeAll
@@ -105,8 +107,8 @@ type Egress struct {
 	Except []netip.Prefix
 }
 
-// LocalDetector distinguishes local clients, which keep their source address, from all others, which are masqueraded. At most one of its
-// fields is set; with none, only processes of the node itself are masqueraded.
+// LocalDetector distinguishes local clients, which keep their source address, from all others, which are masqueraded. At most one of its fields is
+// set. If none is set, only processes of the node itself are masqueraded.
 type LocalDetector struct {
 	// CIDRs are the pod ranges of the whole cluster or of this node.
 	CIDRs []netip.Prefix

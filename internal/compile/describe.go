@@ -40,7 +40,7 @@ func (s *Compiled) Source() *model.Service { return s.service }
 // Problems returns the parts of the Service that cannot be served.
 func (s *Compiled) Problems() []model.Problem { return s.problems }
 
-// HasAddress reports whether the Service requests a frontend at the address, served or not.
+// HasAddress reports whether the Service requests a frontend at the address, whether or not it is served.
 func (s *Compiled) HasAddress(addr netip.Addr) bool {
 	return slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.key.Addr.Addr() == addr })
 }
@@ -114,7 +114,7 @@ func (s *Compiled) describe(f frontend, d decision) view.Frontend {
 	return front
 }
 
-// idleReason returns why ready endpoints of a Service do not serve a port; empty if none is ready.
+// idleReason explains why the ready endpoints of a Service do not serve a port. The result is empty if none is ready.
 func idleReason(ready int, why string) string {
 	switch {
 	case why == "":

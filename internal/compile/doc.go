@@ -1,9 +1,9 @@
 // Package compile turns the state of the cluster (model) into the wanted state of the kernel (want), and reports what cannot be served as
 // written.
 //
-// The package is pure: the same input always gives the same output (I2). The unit of work is one Service, so the cost of a change is
-// proportional to that Service. Only claims to addresses, and endpoints at addresses of other Services, involve several Services; indexes
-// find them (I12).
+// The package is pure: the same input always gives the same output (I2). The unit of work is one Service, so the cost of a change is proportional to
+// that Service. Several Services are involved only if they claim the same address, or if an endpoint has the address of another Service. Indexes find
+// such Services (I12).
 //
 // The package is large because every decision about a packet is made here. Each file uses only files in its own group and in the groups
 // above it:

@@ -33,7 +33,7 @@ func TestServicesPage(t *testing.T) {
 		fmt.Sprintf("get fewer, but at least %d,", minShare),
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	_, ports, _ := strings.Cut(page, "the agent never serves TCP ")
@@ -74,7 +74,7 @@ func TestSchedulersPage(t *testing.T) {
 		"more than " + withCommas(defaultBounds.endpoints) + " steps",
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 }

@@ -22,7 +22,8 @@ type Endpoint struct {
 type portEndpoints struct {
 	// all is sorted by address, without duplicates.
 	all []Endpoint
-	// cluster gets new connections under the policy Cluster, local under the policy Local.
+	// cluster contains the endpoints for new connections under the policy Cluster, and local those under the policy
+	// Local.
 	cluster, local []Endpoint
 }
 
@@ -44,9 +45,9 @@ func allEndpoints(from slicePorts, node string, refused refusals) []Endpoint {
 			}
 		}
 	}
-	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The
-	// endpoint that can serve takes precedence. If the slices disagree only about its node, the endpoint counts as local, as in kube-proxy:
-	// otherwise a second slice could remove it from the policy Local.
+	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint that can
+	// serve takes precedence. If the slices disagree only about its node, the endpoint counts as local, as in kube-proxy. Otherwise a second slice
+	// could remove it from the policy Local.
 	sorted := mergeRuns(all, func(a, b Endpoint) int {
 		if order := a.Addr.Compare(b.Addr); order != 0 {
 			return order
@@ -97,8 +98,8 @@ func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 	copy(into[copy(into, a):], b)
 }
 
-// rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the
-// terminating pod is about to lose the address or has lost it already. If two endpoints are otherwise equal, the one on this node comes first.
+// rank orders endpoints with the same address. The lowest rank takes precedence. A running pod comes before a terminating one, ready or not, because
+// the terminating pod is about to lose the address or has already lost it. If two endpoints are otherwise equal, the one on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	remote := 1
 	if isOn(e, node) {
@@ -117,7 +118,7 @@ func rank(e *model.Endpoint, node string) int {
 	return 8 + remote
 }
 
-// isOn is false for a node without a name.
+// isOn returns false if the node's name is unknown.
 func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == node }
 
 // available picks the endpoints for new connections: the preferred ready endpoints or, if none is ready, terminating endpoints that still
@@ -129,8 +130,8 @@ func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpo
 	return filter(all, func(e Endpoint) bool { return e.Serving && e.Terminating })
 }
 
-// byHints keeps the endpoints with a topology hint for this node, else the endpoints with a hint for its zone, else all. If any endpoint
-// lacks a hint, hints are being added or removed, and byHints ignores them. It also ignores them if all hinted endpoints are drained.
+// byHints keeps the endpoints with a topology hint for this node. If there are none, it keeps those with a hint for its zone, or else all. If any
+// endpoint lacks a hint, hints are being added or removed, and byHints ignores them. It also ignores them if all hinted endpoints are drained.
 func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
 	getsConnections := func(e Endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
 	hints := hinted(ready, n.NodeName, func(e Endpoint) []string { return e.ForNodes })
@@ -184,7 +185,7 @@ func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	return problems
 }
 
-// refusals are the reasons why endpoints get no traffic on this node, by address.
+// refusals maps addresses of endpoints to the reasons why they get no traffic on this node.
 type refusals map[netip.Addr]error
 
 func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
@@ -205,7 +206,7 @@ func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why an address cannot be an endpoint; nil if it can. A gateway can be an endpoint. So can the first address of a
+// checkEndpoint returns why an address cannot be an endpoint, or nil if it can. A gateway can be an endpoint. So can the first address of a
 // subnet if the kernel treats it as a host address.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {

@@ -50,8 +50,8 @@ func state(e model.Endpoint) int {
 	return 4
 }
 
-// TestOneEndpointOnTwoNodes: if slices disagree about an endpoint's node, the policy Local on this node keeps the endpoint, unless another
-// node's slice shows it in a better state.
+// TestOneEndpointOnTwoNodes: if slices disagree about an endpoint's node, this node keeps the endpoint under the policy Local, unless the slice that
+// names another node shows it in a better state.
 func TestOneEndpointOnTwoNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := repeated(t)
@@ -81,7 +81,7 @@ func TestOneEndpointOnTwoNodes(t *testing.T) {
 			ready = last
 		}
 		if got := destinations(svc); !maps.Equal(got, ready) {
-			t.Fatalf("destinations %v, want %v", got, ready)
+			t.Fatalf("got destinations %v, want %v", got, ready)
 		}
 	})
 }

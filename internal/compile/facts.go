@@ -17,14 +17,14 @@ type Facts struct {
 	// need, such as gateways and broadcast addresses.
 	Addresses []netip.Addr
 	Network   kernel.Network
-	// Schedulers maps schedulers to whether the kernel has them; it may omit some.
+	// Schedulers maps schedulers to whether the kernel has them. Some may be missing.
 	Schedulers map[string]bool
-	// Nodes and Services contain the changed objects; nil for a deleted one.
+	// Nodes and Services contain the changed objects. Deleted objects are nil.
 	Nodes    map[string]*model.Node
 	Services map[model.ServiceID]*model.Service
 	// APIServer contains the addresses at which the agent reaches the API server.
 	APIServer []netip.AddrPort
-	// Left are frontends that an earlier agent left in the kernel.
+	// Left contains the frontends that an earlier agent left in the kernel.
 	Left      []FrontendKey
 	Listeners kernel.Listeners
 }
@@ -35,7 +35,8 @@ func (c *Cluster) Apply(f Facts, touched *want.Touched) []model.ServiceID {
 	return c.Compile(touched)
 }
 
-// Learn records facts. Then call Unsettled for the frontends that need further facts, and Compile to compile the changes.
+// Learn records facts. Afterwards, call Unsettled for the frontends that need more facts, and then Compile to apply
+// the changes.
 func (c *Cluster) Learn(f Facts) {
 	if f.Settings != nil {
 		c.node.Settings = *f.Settings
@@ -78,10 +79,10 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 // Waiting returns the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-// Unsettled lists the frontends at node and pod addresses and in the node's networks that are not served yet, except node ports. Whether
-// they will be served depends on the frontends that an earlier agent left in the kernel (Facts.Left). It covers all Services, or only the
-// Services that Compile will compile. atNode is true if any of these frontends also depends on the sockets of the node's processes
-// (Facts.Listeners). waits is true if a process listened on the port of any of them when the sockets were last read.
+// Unsettled lists the frontends at node and pod addresses and in the node's networks that are not served yet, except node ports. Whether they will be
+// served depends on the frontends that an earlier agent left in the kernel (Facts.Left). It covers all Services, or only the Services that Compile
+// will compile. atNode is true if any of these frontends also depends on the sockets of the node's processes (Facts.Listeners). waits is true if a
+// process was listening on the port of any of them when the sockets were last read.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
 	which := c.changes.affected
 	if all {

@@ -40,7 +40,7 @@ func TestManyFactsCompileOnce(t *testing.T) {
 		func(turn int, f *compile.Facts) { f.Schedulers = map[string]bool{"lc": turn%2 == 0} },
 		func(_ int, f *compile.Facts) { f.Services = many },
 	)
-	t.Logf("%.0f allocations with one fact that affects every Service, %.0f with all", one, all)
+	t.Logf("%.0f allocations for one fact that affects every Service, %.0f for all facts", one, all)
 	if all > 1.2*one {
 		t.Errorf("%.0f allocations for all facts, %.0f for one", all, one)
 	}

@@ -39,7 +39,7 @@ type addressGroup struct {
 	addrs []netip.Addr
 }
 
-// addressGroups returns the groups in order of precedence, in case a Service has one address in two groups. Groups that restrict clients
+// addressGroups returns the groups in order of precedence, which matters if a Service has one address in two groups. Groups that restrict clients
 // come before groups that do not.
 func addressGroups(svc *model.Service) []addressGroup {
 	return []addressGroup{
@@ -112,7 +112,7 @@ func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 		slices.ContainsFunc(svc.ExternalIPs, among)
 }
 
-// refusal is the reason why something in a Service cannot be served, and the remedy.
+// refusal contains the reason why part of a Service cannot be served, and the remedy.
 type refusal struct{ reason, remedy string }
 
 func problem(svc *model.Service, field, value, reason, remedy string) model.Problem {

@@ -111,7 +111,7 @@ func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Clus
 	ids := cluster.Update(changes.Services, want.NewTouched())
 	var text, ports strings.Builder
 	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
-		for _, p := range changes.Problems[object] { // the tests of package watch check the texts
+		for _, p := range changes.Problems[object] { // the tests of package watch check these texts
 			fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
 		}
 	}
@@ -174,7 +174,7 @@ var settings = map[string]func(*setup, string){
 		}
 	},
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
-	// masquerade egress except to these ranges
+	// the ranges to which egress is not masqueraded
 	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
 	"balancing":       func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.NFTablesOnly}[v] },
 	"nftables":        func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.IPVSWithNFTables}[v] },

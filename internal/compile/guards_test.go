@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestGuardedSetsAreComplete: the rules look up GUARDED and GUARDED-IP before the guards, so a guard that is in neither set drops nothing.
-// An unnecessary entry slows down every packet to its port.
+// TestGuardedSetsAreComplete: the rules look up GUARDED and GUARDED-IP before the guards, so a guard in neither set has no effect. An unnecessary
+// entry slows down every packet to its port.
 func TestGuardedSetsAreComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := compiletest.Cluster(compiletest.Config(), compiletest.Services(t, "services"), compiletest.Around(t, "around")).Want()

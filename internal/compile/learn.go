@@ -148,8 +148,8 @@ func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 	}
 }
 
-// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services whose addresses
-// are now, or are no longer, among these endpoints. The last known endpoints outlive the Service.
+// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services whose addresses have joined
+// or left these endpoints. If the Service is deleted, the last known endpoints stay.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])
 	if len(endpoints) == 0 {

@@ -32,17 +32,17 @@ func TestChangeOfOneServiceAmongMany(t *testing.T) {
 			c.UpdateNodes(map[string]*model.Node{"node-b": {Addresses: public.ExternalIPs}}, want.NewTouched())
 		}
 		if got := c.UpdateNodes(map[string]*model.Node{"node-b": node}, want.NewTouched()); !slices.Equal(got, concerned) {
-			t.Errorf("node-b gets %s: compiled %v, want %v", addr, got, concerned)
+			t.Errorf("after node-b got %s, compiled %v, want %v", addr, got, concerned)
 		}
 		c.UpdateNodes(map[string]*model.Node{"node-b": nil}, want.NewTouched())
 	}
 	if got := c.SetAddresses([]netip.Addr{home.Addresses[1], home.Addresses[0], home.Addresses[0]}, want.NewTouched()); got != nil {
-		t.Errorf("the same addresses in another order: compiled %d", len(got))
+		t.Errorf("compiled %d Services for the same addresses in a different order", len(got))
 	}
 }
 
-// The first weight of a Node affects all Services. The agent compiles them in small batches, so a change to one Service does not wait for
-// the rest.
+// The first weight of a Node affects all Services. The agent compiles them in small batches, so a change to one Service does not wait for all of
+// them.
 func TestWeightsAreCompiledLater(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	c := scratch(many)
@@ -51,12 +51,11 @@ func TestWeightsAreCompiledLater(t *testing.T) {
 	id := model.ServiceID{Namespace: "default", Name: "svc-09999"}
 	beside := len(c.Update(services{id: compiletest.WithEndpoint(many[id], compiletest.Ready(compiletest.Pod(1<<20)))}, want.NewTouched()))
 	if all := first + beside + len(catchUp(c)); first > 2000 || beside > 30 || all != len(many) {
-		t.Errorf("compiled %d, then %d, in total %d", first, beside, all)
+		t.Errorf("compiled %d Services, then %d, and %d in total", first, beside, all)
 	}
 }
 
-// This node's pod ranges affect the rules, but not the Services' objects. The ranges stay if the node's object is deleted or loses its
-// ranges.
+// This node's pod ranges affect the rules, but not the Services' objects. The agent keeps them if the node's object is deleted or loses its ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.LocalByNodeCIDR = true
@@ -71,11 +70,11 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	}
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 	if !tell(compiletest.Node, &model.Node{PodCIDRs: ranges}).Rules {
-		t.Error("the rules are not touched")
+		t.Error("the pod ranges did not touch the rules")
 	}
 	for _, node := range []*model.Node{nil, {}} {
 		if tell(compiletest.Node, node).Rules {
-			t.Errorf("node %v touches the rules", node)
+			t.Errorf("a change to node %v touches the rules", node)
 		}
 	}
 	tell(compiletest.Node, nil)
@@ -111,7 +110,7 @@ func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	} {
 		c.UpdateNodes(map[string]*model.Node{compiletest.Node: step.node}, want.NewTouched())
 		if c.Want().Servers[tcpAt(step.at)] == nil || len(c.Want().Servers) != 2 {
-			t.Errorf("node %v: want %s, have %v", step.node, step.at, c.Want().Servers)
+			t.Errorf("node %v: want address %s, have virtual servers %v", step.node, step.at, c.Want().Servers)
 		}
 	}
 }

@@ -21,13 +21,13 @@ func TestMergingRunsSortsStably(t *testing.T) {
 		want := slices.Clone(all)
 		slices.SortStableFunc(want, compare)
 		if got := mergeRuns(all, compare); !slices.Equal(got, want) {
-			t.Fatalf("%v, want %v", got, want)
+			t.Fatalf("got %v, want %v", got, want)
 		}
 	})
 }
 
-// TestReplacedEndpointsAreCounted: after any change to a Service's slices, each address is counted as often as it occurs in the
-// new version.
+// TestReplacedEndpointsAreCounted: after any change to a Service's slices, the count of each address is the number of times that it occurs in the new
+// version.
 func TestReplacedEndpointsAreCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := make([]*model.EndpointSlice, 4)
@@ -52,7 +52,7 @@ func TestReplacedEndpointsAreCounted(t *testing.T) {
 			}
 			v.replaceEndpoints(old, next)
 			if old = next; !maps.Equal(v.endpoints, want) {
-				t.Fatalf("%v, want %v", v.endpoints, want)
+				t.Fatalf("got %v, want %v", v.endpoints, want)
 			}
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// TestNodeAddressIsNotServed: if the agent bound the node's own address as a virtual one, it would close all other ports
-// there.
+// TestNodeAddressIsNotServed: if the agent bound the node's own address as a virtual address, it would close all
+// other ports there.
 func TestNodeAddressIsNotServed(t *testing.T) {
 	nodeIP, good := netip.MustParseAddr("192.168.50.10"), netip.MustParseAddr("10.96.0.1")
 	cluster := NewCluster(Config{Host{Families: inet.Families}, Settings{Scheduler: "rr"}})

@@ -9,16 +9,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// nodeContext is everything about this node that affects how Services compile.
+// nodeContext contains everything about this node that affects how Services are compiled.
 type nodeContext struct {
 	Config
 	learned
-	// claims are the claims to each frontend, sorted; the first one wins.
+	// claims maps each frontend to its sorted claims. The first claim wins.
 	claims map[kernel.ServerKey][]claim
-	// atNodes maps frontends to the Services that name an external IP there, if it is an address of a node or pod or in the node's networks.
-	// Load balancers that claim the same frontend decide whether these Services get it.
+	// atNodes maps frontends at addresses of nodes and pods, and in the node's networks, to the Services that request them as external IPs. Load
+	// balancers that claim the same frontend decide whether these Services get it.
 	atNodes map[kernel.ServerKey]map[model.ServiceID]struct{}
-	// share limits a Service's entries in each set: see fitSets.
+	// share limits a Service's entries in each set (see fitSets).
 	share  int
 	bounds bounds
 	work   work
@@ -30,31 +30,31 @@ type nodeContext struct {
 type learned struct {
 	// addresses are the addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local addresses.
 	addresses []netip.Addr
-	// network contains the addresses that the node's networks need, such as gateways and nameservers. No Service can have such an address,
-	// not even as a ClusterIP: if it were bound to kube-ipvs0, this node could not reach its real owner. A nameserver's address may belong
-	// to a Service, but not as an external IP.
+	// network contains the addresses that the node's networks need, such as gateways and nameservers. No Service can have these addresses, not even
+	// as a ClusterIP. If one were bound to kube-ipvs0, this node could not reach the address's real owner. A nameserver's address may be a Service's
+	// ClusterIP, but not an external IP.
 	network kernel.Network
 	subnets []netip.Prefix
-	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
-	// nil if unknown.
+	// listeners are the sockets on which the node's processes receive packets, as of the last time a Service asked for an address of the node. Nil
+	// means unknown.
 	listeners kernel.Listeners
 	// left contains the frontends that an earlier agent left in the kernel and that no Service has claimed and released since.
 	left      map[FrontendKey]struct{}
 	apiServer apiServer
-	// object is this node's Node object; nil while unknown.
+	// object is this node's Node object, or nil while it is unknown.
 	object *model.Node
-	// primaries and podCIDRs are the last known values of this node's object. They outlive the object: if it is deleted, node ports stay open
-	// and pods keep their addresses.
+	// primaries and podCIDRs are the last known values of this node's object. The agent keeps them if the object is deleted, because node ports stay
+	// open and pods keep their addresses.
 	primaries []netip.Addr
 	podCIDRs  []netip.Prefix
-	// nodes are all nodes of the cluster by name, including this one.
+	// nodes contains all nodes of the cluster by name, including this one.
 	nodes map[string]*model.Node
 	// weighted counts the nodes whose weight is neither 0 nor 1.
 	weighted int
-	// podRanges maps the pod ranges of all nodes to node names; podRangeBits contains the prefix lengths.
+	// podRanges maps the pod ranges of all nodes to node names. podRangeBits contains their prefix lengths.
 	podRanges    map[netip.Prefix]string
 	podRangeBits map[int]struct{}
-	// missing are the schedulers that are not in this node's kernel.
+	// missing contains the schedulers that this node's kernel lacks.
 	missing map[string]struct{}
 	// otherNodes maps the addresses of all other nodes to their names.
 	otherNodes map[netip.Addr]string
@@ -78,8 +78,8 @@ func newNodeContext(cfg Config) nodeContext {
 	}
 }
 
-// own reports whether an interface of this node has the address. An address that is only in the Node object, such as a public address in a
-// cloud, is translated before packets arrive.
+// own reports whether an interface of this node has the address. An address that is only in the Node object, such as a public address in a cloud,
+// does not count, because packets to it are translated before they arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }

@@ -69,8 +69,8 @@ func (n *nodeContext) updatePodRanges() {
 	}
 }
 
-// nodeOfPod returns the node whose pod ranges contain an address; empty if there is no such node. EndpointSlices do not count: their
-// authors could otherwise reserve any address.
+// nodeOfPod returns the node whose pod ranges contain an address, or an empty name if there is no such node. EndpointSlices do not count, because
+// their authors could reserve any address.
 func (n *nodeContext) nodeOfPod(a netip.Addr) string {
 	if within(n.podCIDRs, a) {
 		return n.NodeName

@@ -9,7 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of these attacks is stopped, that page is out of date.
+// The tests in this file demonstrate the attacks that docs/threat-model.md lists as not stopped. If a test fails,
+// that page is out of date.
 
 // A pod's hostPort at the node's address is a rule of the network plugin. No process listens on the port, so it appears free.
 func TestHostPortsAreNotProtected(t *testing.T) {
@@ -18,11 +19,11 @@ func TestHostPortsAreNotProtected(t *testing.T) {
 	c.SetListeners(kernel.Listeners{}, touched())
 	c.Update(services{svc.ID: svc}, touched())
 	if !isServed(c, home.Addresses[0].String(), 8080) || len(c.Problems(svc.ID)) > 0 {
-		t.Errorf("not served: %v", c.Problems(svc.ID))
+		t.Errorf("the Service is not served: %v", c.Problems(svc.ID))
 	}
 }
 
-// The size of scheduler tables is bounded per Service, not across Services.
+// The size of scheduler tables is bounded for each Service, but not for all Services together.
 func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	all := services{}
 	for i, name := range []string{"one", "two"} {
@@ -50,6 +51,6 @@ func TestManySmallServicesFillASet(t *testing.T) {
 	c.SetRoom(room)
 	c.Update(all, touched())
 	if c.Want().Fullest() <= room || len(c.Want().Servers) != len(all) {
-		t.Errorf("%d entries, %d virtual servers", c.Want().Fullest(), len(c.Want().Servers))
+		t.Errorf("got %d entries and %d virtual servers", c.Want().Fullest(), len(c.Want().Servers))
 	}
 }

@@ -21,7 +21,8 @@ var (
 	chainRef = regexp.MustCompile(`KUBE-[A-Z-]+`)
 )
 
-// TestPictureOfAPacket compares docs/images/packet.svg with the rules: each box has a jump, and names the sets of its chain.
+// TestPictureOfAPacket compares docs/images/packet.svg with the rules: each box corresponds to a jump, and names the
+// sets of its chain.
 func TestPictureOfAPacket(t *testing.T) {
 	svg, err := os.ReadFile("../../docs/images/packet.svg")
 	if err != nil {
@@ -56,7 +57,7 @@ func TestPictureOfAPacket(t *testing.T) {
 	}
 	for from, chains := range jumps {
 		if !slices.Equal(drawn[from], chains) {
-			t.Errorf("%s: the picture has %v, the rules jump to %v", from, drawn[from], chains)
+			t.Errorf("%s: the picture has %v, but the rules jump to %v", from, drawn[from], chains)
 		}
 	}
 }
@@ -74,7 +75,7 @@ func checkSets(t *testing.T, box string, sets []string) {
 	named = slices.DeleteFunc(named, func(s string) bool { return s == "…" })
 	for _, name := range named {
 		if !slices.Contains(sets, name) {
-			t.Errorf("%s: the picture has set %s, the rules match %v", boxChain.FindStringSubmatch(box)[1], name, sets)
+			t.Errorf("%s: the picture has set %s, but the rules match %v", boxChain.FindStringSubmatch(box)[1], name, sets)
 		}
 	}
 	for _, name := range sets {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// If source ranges are nested, the set contains only the outermost range, which admits the clients of all of them.
+// If source ranges are nested, the set contains only the outermost range. It admits the clients of all nested ranges.
 func TestNestedSourceRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawAddr := func(name string) netip.Addr {
@@ -35,11 +35,11 @@ func TestNestedSourceRanges(t *testing.T) {
 		}
 		for i, r := range ranges {
 			if slices.ContainsFunc(ranges[:i], r.Overlaps) {
-				t.Errorf("%v: %s overlaps another", svc.SourceRanges, r)
+				t.Errorf("%v: %s overlaps another range", svc.SourceRanges, r)
 			}
 		}
 		if client := drawAddr("client"); within(client, ranges) != within(client, svc.SourceRanges) {
-			t.Errorf("%v: the set has %v, client %s", svc.SourceRanges, ranges, client)
+			t.Errorf("source ranges %v: the set has %v, which is wrong for client %s", svc.SourceRanges, ranges, client)
 		}
 	})
 }

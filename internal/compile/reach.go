@@ -22,7 +22,7 @@ type objection struct {
 type force uint8
 
 const (
-	// refuses excludes a frontend, new or already served.
+	// refuses excludes a frontend, even if it is already served.
 	refuses force = iota
 	// yields excludes a new frontend. A frontend that is already served stays, because neither a Node object nor a listening process may
 	// remove it.
@@ -57,9 +57,9 @@ func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) 
 	return o, o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
 }
 
-// served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer may take over the frontend
-// of an external IP. The reverse is allowed only within one Service: an external IP must not take over the address of another Service's
-// load balancer.
+// served reports whether a frontend is in the kernel. An earlier agent may have left it there. A load balancer may take over the frontend of an
+// external IP. The reverse is allowed only within one Service, because an external IP must not take over the address of another Service's load
+// balancer.
 func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	claims := n.claims[f.key]
 	if f.kind == externalIP && slices.ContainsFunc(claims, func(c claim) bool { return c.kind == loadBalancerIP && c.service.ID != svc.ID }) {
@@ -79,7 +79,7 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 		return n.objectionToOwnClusterIP(svc, f)
 	case n.own(a):
 		return n.objectionAtOwnAddress(svc, f)
-	case slices.Contains(n.primaries, a): // a public address in a cloud, which no interface has
+	case slices.Contains(n.primaries, a): // a public address in a cloud, not on any interface
 		return n.objectionForNode(f)
 	}
 	if name := n.otherNodes[a]; name != "" {
@@ -120,9 +120,9 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
-// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have the address. If the address were served,
-// this node could not reach that host, and the kernel would accept no route through it, even if the host is a new gateway. A controller
-// chooses load balancer addresses, so they may be in the node's networks.
+// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have the address. If the address were served, this node
+// could not reach that host, and the kernel would refuse routes through it, even if it became the gateway. Load balancer addresses are chosen by a
+// controller, so they may be in the node's networks.
 func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
@@ -139,9 +139,8 @@ func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	return nil
 }
 
-// objectionToOwnClusterIP handles a ClusterIP that is also on an interface of this node. If the ClusterIP is new, the cluster's ranges
-// overlap. If an interface gets the address of a served ClusterIP, the ClusterIP stays: it is then served like an external IP of this node,
-// without kube-ipvs0.
+// objectionToOwnClusterIP handles a ClusterIP that is also on an interface of this node. If the ClusterIP is new, the cluster's ranges overlap. If an
+// interface gets the address of a served ClusterIP, the ClusterIP stays. It is then served like an external IP of this node, without kube-ipvs0.
 func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr().String()
 	if n.served(svc, f) {
@@ -155,7 +154,8 @@ func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *o
 	}, refuses, a}
 }
 
-// objectionAtOwnAddress handles a port at this node's own address: its traffic would go to the Service instead of the node.
+// objectionAtOwnAddress handles a port at this node's own address. If it were served, its traffic would go to the
+// Service instead of the node.
 func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *objection {
 	if o := n.objectionForNode(f); o != nil {
 		return o
@@ -195,8 +195,9 @@ func (n *nodeContext) objectionForNode(f frontend) *objection {
 	return &objection{refusal{"this node needs the port at its own address for " + use, otherPort}, refuses, f.value}
 }
 
-// nodePortUse names what uses a port at this node's own address; empty if there is none. A controller may add a load balancer's address
-// to an interface of the node that announces it. Ports at such an address are refused only if the Node object also has the address.
+// nodePortUse names the program that needs a port at this node's own address. The result is empty if there is none. A controller may add a load
+// balancer's address to an interface of the node that announces it. Ports at such an address are refused only if the Node object also has the
+// address.
 func (n *nodeContext) nodePortUse(f frontend) string {
 	switch {
 	case f.key.Protocol != inet.TCP || f.kind == clusterIP || n.ExternalIPs.AtNode == AtNodeAll:
@@ -211,8 +212,8 @@ func (n *nodeContext) nodePortUse(f frontend) string {
 	return nodePortUses[f.key.Addr.Port()]
 }
 
-// nodePortUses are the ports that a node or its cluster cannot work without. They are refused even if no process listens, because the
-// process may just be restarting.
+// nodePortUses lists the ports that a node or its cluster cannot work without. They are refused even if no process listens, because the process may
+// just be restarting.
 var nodePortUses = map[uint16]string{
 	22:    "ssh",
 	2379:  "etcd",
@@ -224,7 +225,7 @@ var nodePortUses = map[uint16]string{
 	10259: "the scheduler",
 }
 
-// checkServiceAddress returns why a Service cannot have an address on this node; nil if it can.
+// checkServiceAddress returns why a Service cannot have an address on this node, or nil if it can.
 func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
 	if kind == externalIP && n.ExternalIPs.Off {
 		return &refusal{"external IPs are disabled in this cluster", "use a Service of type LoadBalancer or NodePort"}
@@ -254,7 +255,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	return nil
 }
 
-// checkExternalIP returns why an external IP is refused; nil if it is not.
+// checkExternalIP returns why an external IP is refused, or nil if it is not.
 func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) *refusal) *refusal {
 	switch {
 	case !n.ExternalIPs.allow(a):

@@ -27,7 +27,8 @@ func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Servi
 	return svc
 }
 
-// toldOnly reports whether the Service has exactly one Problem, with this field and reason, or none if the reason is empty.
+// toldOnly reports whether the Service has exactly one Problem, with this field and reason. If the reason is empty, it
+// must have none.
 func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool {
 	ps := c.Problems(id)
 	if reason == "" {
@@ -59,12 +60,12 @@ func TestNodePortsThatTheNodeNeeds(t *testing.T) {
 			probed := withHealthPort("web", "10.96.0.1", port, 0)
 			c.Update(services{probed.ID: probed}, touched())
 			if h := c.HealthPort(probed.ID); (h.Port == port) != (reason == "") || !toldOnly(c, probed.ID, "spec.healthCheckNodePort", reason) {
-				t.Errorf("health check port %d, mode %d: %v, problems %v", port, mode, h, c.Problems(probed.ID))
+				t.Errorf("health check port %d, mode %d: got %v, problems %v", port, mode, h, c.Problems(probed.ID))
 			}
 		}
 		udp := withNodePort("web", "10.96.0.1", 22, inet.UDP, 0)
 		if c.Update(services{udp.ID: udp}, touched()); !toldOnly(c, udp.ID, "", "") {
-			t.Errorf("UDP: problems %v", c.Problems(udp.ID))
+			t.Errorf("got problems %v for UDP", c.Problems(udp.ID))
 		}
 	}
 }
@@ -75,20 +76,20 @@ func checkNodePort(t *testing.T, c *compile.Cluster, port uint16, reason string)
 	svc := withNodePort("web", "10.96.0.1", port, inet.TCP, 0)
 	c.Update(services{svc.ID: svc}, touched())
 	if !toldOnly(c, svc.ID, "spec.ports[0].nodePort", reason) {
-		t.Errorf("node port %d: problems %v", port, c.Problems(svc.ID))
+		t.Errorf("node port %d has problems %v", port, c.Problems(svc.ID))
 	}
 	for _, addr := range []string{"192.0.2.1", "192.0.2.9"} {
 		if isServed(c, addr, port) != (reason == "") {
-			t.Errorf("node port %d at %s: served %t", port, addr, reason != "")
+			t.Errorf("node port %d at %s is served: %t", port, addr, reason != "")
 		}
 	}
 	if at := c.LoopbackPorts(svc.ID); (len(at) > 0) != (reason == "") || !isServed(c, "10.96.0.1", 80) {
-		t.Errorf("node port %d: at loopback addresses %v, the ClusterIP is served: %t", port, at, isServed(c, "10.96.0.1", 80))
+		t.Errorf("node port %d is served at loopback addresses: %v; the ClusterIP is served: %t", port, at, isServed(c, "10.96.0.1", 80))
 	}
 }
 
-// A node port is refused as soon as the agent learns that the API server uses the port at an address of the node, and served again when
-// the API server has moved.
+// A node port is refused as soon as the agent learns that the API server uses the port at an address of the node. It is served again after the API
+// server has moved.
 func TestNodePortOfAnAPIServer(t *testing.T) {
 	web, probed := withNodePort("web", "10.96.0.1", 7443, inet.TCP, 0), withHealthPort("probed", "10.96.0.2", 7444, 0)
 	other := compiletest.Service("other", "10.96.0.3", "10.244.0.1")
@@ -105,7 +106,7 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 			t.Errorf("compiled %v", ids)
 		}
 		if isServed(c, "192.0.2.1", 7443) != step.served || (c.HealthPort(probed.ID).Port != 0) != step.served {
-			t.Errorf("API server at %v: health check %v, problems %v, %v", step.contacts, c.HealthPort(probed.ID), c.Problems(web.ID), c.Problems(probed.ID))
+			t.Errorf("API server at %v: got health check %v, problems %v and %v", step.contacts, c.HealthPort(probed.ID), c.Problems(web.ID), c.Problems(probed.ID))
 		}
 	}
 	api := kubernetesService("192.0.2.1") // the endpoints of this Service have port 8080
@@ -116,8 +117,8 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 	}
 }
 
-// A health check port is not a TCP node port of any Service, and only one Service gets it: the oldest, then the first by name. The next
-// Service gets the port once it is free.
+// A health check port cannot also be a TCP node port, and only one Service gets it: the oldest, or the first by name. The next Service gets the port
+// once it is free.
 func TestHealthCheckPortsCollide(t *testing.T) {
 	const port = 32000
 	probed := withHealthPort("probed", "10.96.0.1", port, 1)
@@ -139,7 +140,7 @@ func TestHealthCheckPortsCollide(t *testing.T) {
 	both.Ports[0].NodePort = port
 	c := scratch(services{both.ID: both})
 	if ps := c.Problems(both.ID); c.HealthPort(both.ID).Port != 0 || !isServed(c, "192.0.2.1", port) || len(ps) != 1 || !strings.Contains(ps[0].Reason, "also its node port") {
-		t.Errorf("both in one Service: %v, problems %v", c.HealthPort(both.ID), ps)
+		t.Errorf("with both ports in one Service, got %v and problems %v", c.HealthPort(both.ID), ps)
 	}
 }
 
@@ -153,7 +154,7 @@ func checkCollision(t *testing.T, name string, probed, other *model.Service, rea
 			want = compile.HealthPort{}
 		}
 		if got := c.HealthPort(probed.ID); got != want || !toldOnly(c, probed.ID, "spec.healthCheckNodePort", reason) {
-			t.Errorf("%s, %s: %v, problems %v", name, when, got, c.Problems(probed.ID))
+			t.Errorf("%s, %s: got %v, problems %v", name, when, got, c.Problems(probed.ID))
 		}
 	}
 	expect("alone", "")
@@ -164,11 +165,11 @@ func checkCollision(t *testing.T, name string, probed, other *model.Service, rea
 		lost = "Service default/probed has the better claim"
 	}
 	if got := c.HealthPort(other.ID).Port; !toldOnly(c, other.ID, "spec.healthCheckNodePort", lost) || lost != "" && got != 0 {
-		t.Errorf("%s: the other Service has the port %d, problems %v", name, got, c.Problems(other.ID))
+		t.Errorf("%s: the other Service has the health check port %d and the problems %v", name, got, c.Problems(other.ID))
 	}
 	some := strings.Contains(strings.Join(members(c.Want()), "\n"), "HEALTH")
 	if want := reason == "" || other.HealthCheckPort != 0; some != want {
-		t.Errorf("%s: set entries of a health check port: %t", name, some)
+		t.Errorf("%s: the sets have entries for a health check port: %t", name, some)
 	}
 	c.Update(services{other.ID: nil}, touched())
 	expect("without the other", "")

@@ -60,7 +60,7 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 				}
 				c.Update(services{svc.ID: svc}, touched())
 				if got := isServed(c, addr, port); got != want || (len(c.Problems(svc.ID)) == 0) != want {
-					t.Errorf("%s at %d, mode %d: served %t, want %t, problems %v", kind, port, mode, got, want, c.Problems(svc.ID))
+					t.Errorf("%s at %d, mode %d: got served %t, want %t; problems %v", kind, port, mode, got, want, c.Problems(svc.ID))
 				}
 				c.Update(services{svc.ID: nil}, touched())
 			}
@@ -70,7 +70,7 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 
 func touched() *want.Touched { return want.NewTouched() }
 
-// While a process listens on a port, no new external IP gets the port. A served frontend keeps it.
+// While a process is listening on a port, no new external IP gets the port. A served frontend keeps it.
 func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	const own = "192.0.2.1"
 	listening := kernel.Listeners{{Addr: netip.MustParseAddrPort("[::]:443"), Protocol: inet.TCP}: {}}
@@ -79,7 +79,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect := func(want bool) {
 		t.Helper()
 		if isServed(c, own, 443) != want {
-			t.Errorf("served: %t, problems %v", !want, c.Problems(first.ID))
+			t.Errorf("the Service is served: %t, problems %v", !want, c.Problems(first.ID))
 		}
 	}
 	c.Update(services{first.ID: first}, touched())
@@ -94,7 +94,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 		t.Errorf("problems %v", ps)
 	}
 	if keys, atNode, waits := c.Unsettled(true); len(keys) != 1 || atNode || !waits {
-		t.Errorf("unsettled: %v, %t, %t", keys, atNode, waits)
+		t.Errorf("got unsettled frontends %v, atNode %t, waits %t", keys, atNode, waits)
 	}
 	c.SetListeners(nil, touched())
 	expect(true)
@@ -106,7 +106,8 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect(true)
 }
 
-// A node keeps the source ports of its own connections: replies to these connections would look like new connections to a Service.
+// A node keeps the source ports of its own connections, because replies to these connections would look like new
+// connections to a Service.
 func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	const own, other = "192.0.2.1", "203.0.113.7"
 	cfg := compiletest.Config()
@@ -118,17 +119,17 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 		c.SetListeners(nil, touched())
 		c.Update(services{svc.ID: svc, elsewhere.ID: elsewhere}, touched())
 		if isServed(c, own, port) != want || (len(c.Problems(svc.ID)) == 0) != want || !isServed(c, other, port) {
-			t.Errorf("%d: served %t, problems %v", port, !want, c.Problems(svc.ID))
+			t.Errorf("port %d is served: %t, problems %v", port, !want, c.Problems(svc.ID))
 		}
 		if _, atNode, _ := c.Unsettled(true); atNode {
-			t.Errorf("%d: the agent would list the node's sockets on each change of the Service", port)
+			t.Errorf("%d: the agent would list the node's sockets on each change to the Service", port)
 		}
 	}
 	c := compiletest.Cluster(cfg, nil, home) // an earlier agent served the port
 	c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt(own + ":40000")}}), touched())
 	svc := at("web", 40000, own, "")
 	if c.Update(services{svc.ID: svc}, touched()); !isServed(c, own, 40000) {
-		t.Errorf("not served: %v", c.Problems(svc.ID))
+		t.Errorf("the Service is not served: %v", c.Problems(svc.ID))
 	}
 }
 
@@ -141,22 +142,22 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 		c := scratch(services{svc.ID: svc})
 		c.UpdateNodes(map[string]*model.Node{"node-b": node}, touched())
 		if ps := c.Problems(svc.ID); !isServed(c, address, 80) || len(ps) != 1 || !strings.Contains(ps[0].Reason, "served, but the Node object node-b") {
-			t.Errorf("%s: problems %v", name, ps)
+			t.Errorf("%s: got problems %v", name, ps)
 		}
 		c.Update(services{svc.ID: nil}, touched())
 		c.Update(services{svc.ID: svc}, touched())
 		if ps := c.Problems(svc.ID); isServed(c, address, 80) || len(ps) != 1 || !strings.Contains(ps[0].Reason, "not served: the Node object node-b") {
-			t.Errorf("%s, new: problems %v", name, ps)
+			t.Errorf("%s, new Service: got problems %v", name, ps)
 		}
 		listed := *svc
 		listed.ExternalIPs = append(addrs("192.0.2.1"), svc.ExternalIPs...)
 		c.Update(services{svc.ID: &listed}, touched())
 		if ps := c.Problems(svc.ID); isServed(c, address, 80) || len(ps) > 0 {
-			t.Errorf("%s, with this node: problems %v", name, ps)
+			t.Errorf("%s, with this node: got problems %v", name, ps)
 		}
 		c.UpdateNodes(map[string]*model.Node{"node-b": nil}, touched())
 		if !isServed(c, address, 80) || len(c.Problems(svc.ID)) > 0 {
-			t.Errorf("%s, without the node: problems %v", name, c.Problems(svc.ID))
+			t.Errorf("%s, without the node: got problems %v", name, c.Problems(svc.ID))
 		}
 	}
 }
@@ -184,14 +185,13 @@ func TestAddressesOfFutureNodes(t *testing.T) {
 				step(c)
 			}
 			if ps := c.Problems(svc.ID); !before || isServed(c, address, 6443) || len(ps) != 1 {
-				t.Errorf("%s: served before: %t, after: %t; %v", name, before, isServed(c, address, 6443), ps)
+				t.Errorf("%s: served before: %t, after: %t; problems %v", name, before, isServed(c, address, 6443), ps)
 			}
 		}
 	}
 }
 
-// An external IP cannot take the address of a pod. A load balancer's address is written by a controller, so it stays if it is already
-// served.
+// An external IP cannot take the address of a pod. A load balancer's address is set by a controller, so it stays if it is already served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"
 	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {
@@ -199,21 +199,21 @@ func TestPodRangesAreOutOfReach(t *testing.T) {
 		for _, node := range []string{"node-b", compiletest.Node} {
 			c.UpdateNodes(map[string]*model.Node{node: {Name: node, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24")}}}, touched())
 			if ps := c.Problems(svc.ID); isServed(c, pod, 80) != (name == "balancer") || len(ps) != 1 || !strings.Contains(ps[0].Reason, "pod range of node "+node) {
-				t.Errorf("%s, %s: problems %v", name, node, ps)
+				t.Errorf("%s, %s: got problems %v", name, node, ps)
 			}
 			c.Update(services{svc.ID: nil}, touched())
 			c.Update(services{svc.ID: svc}, touched())
 			if ps := c.Problems(svc.ID); isServed(c, pod, 80) || len(ps) != 1 {
-				t.Errorf("%s, %s, new: problems %v", name, node, ps)
+				t.Errorf("%s, %s, new Service: got problems %v", name, node, ps)
 			}
 			if c.UpdateNodes(map[string]*model.Node{node: nil}, touched()); node == "node-b" && !isServed(c, pod, 80) {
-				t.Errorf("%s: not served without the range", name)
+				t.Errorf("%s is not served without the range", name)
 			}
 		}
 	}
 }
 
-// reserved are the addresses that a node needs, by class.
+// reserved lists the addresses that a node needs, by class.
 var reserved = map[string][]string{
 	"network":  {"192.0.2.254", "192.0.2.255", "192.0.2.0", "fd00:2::fe"},
 	"API":      {"198.51.100.1", "198.51.100.2", "fd00:51::1"},
@@ -226,7 +226,7 @@ var reserved = map[string][]string{
 	"ordinary": {"203.0.113.1", "203.0.113.9", "2001:db8::9"},
 }
 
-// node1 has learned every address in reserved.
+// node1 returns a Cluster that has learned every address in reserved.
 func node1(all services) *compile.Cluster {
 	in := home
 	in.Nodes = map[string]*model.Node{
@@ -250,8 +250,8 @@ func node1(all services) *compile.Cluster {
 	return c
 }
 
-// I17, and I14 for compile: whatever its addresses and endpoints, a hostile Service never gets an address that the node needs. Each refusal
-// is a Problem, and other Services compile as if the hostile Service did not exist.
+// I17, and I14 for compile: a hostile Service never gets an address that the node needs, regardless of its addresses and endpoints. Each refusal is
+// reported as a Problem, and other Services are compiled as if the hostile Service did not exist.
 func TestHostileServicesReachNothing(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -284,14 +284,14 @@ func TestHostileServicesReachNothing(t *testing.T) {
 		c := node1(all)
 		for id := range ordinary {
 			if a, b := without.Fragment(id), c.Fragment(id); !reflect.DeepEqual(a, b) || !slices.Equal(without.Problems(id), c.Problems(id)) {
-				t.Fatalf("%s: without the hostile Service %+v, with it %+v, %v", id, a, b, c.Problems(id))
+				t.Fatalf("%s: got %+v without the hostile Service, %+v with it; problems %v", id, a, b, c.Problems(id))
 			}
 		}
 		for _, taken := range takenFromNode(c, hostile) {
 			t.Fatal(taken)
 		}
 		if h := c.HealthPort(hostile.ID); h.Port != 0 {
-			t.Fatalf("health checks are answered on port %d", h.Port)
+			t.Fatalf("the agent answers health checks on port %d", h.Port)
 		}
 		for _, a := range slices.Concat(hostile.ExternalIPs, hostile.LoadBalancerIPs) {
 			if !isServed(c, a.String(), hostile.Ports[0].Port) && !explained(c, hostile, a) {
@@ -331,9 +331,8 @@ func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	})
 }
 
-// I17: a hostile Node object, whatever its addresses and pod ranges, changes nothing about served Services except for their Problems.
-// External IPs in a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's
-// pods.
+// I17: a hostile Node object can only change the Problems of served Services, regardless of its addresses and pod ranges. External IPs in a pod range
+// are the exception. Otherwise an IP that is claimed before the node exists would capture traffic to the node's pods.
 func TestHostileNodesTakeNothingAway(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -357,11 +356,11 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 			pods := slices.ContainsFunc(evil.PodCIDRs, func(r netip.Prefix) bool { return r.Contains(netip.MustParseAddr("198.18.0.1")) })
 			for key, server := range without.Want().Servers {
 				if external := strings.HasPrefix(key.Addr.String(), "198.18."); !(external && pods) && !reflect.DeepEqual(server, c.Want().Servers[key]) {
-					t.Fatalf("%s was %v, is %v", key, server, c.Want().Servers[key])
+					t.Fatalf("%s was %v, but is now %v", key, server, c.Want().Servers[key])
 				}
 			}
 			if pods {
-				return // a withdrawn claim counts as new
+				return // a claim that was withdrawn counts as new
 			}
 		}
 	})
@@ -378,7 +377,7 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 		c.SetAddresses(with, touched())
 		server := c.Want().Servers[key]
 		if server == nil || !server.Unbound || len(c.Want().ServersAt(netip.MustParseAddr(address))) > 0 {
-			t.Fatalf("while an interface has its address: %+v", server)
+			t.Fatalf("got %+v while an interface has the ClusterIP", server)
 		}
 		if p := c.Problems(web.ID); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "served, but") {
 			t.Errorf("problems: %v", p)
@@ -386,11 +385,11 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 		changed := compiletest.Service("web", address, "10.244.0.2")
 		c.Update(services{web.ID: changed}, touched())
 		if c.Want().Servers[key] == nil {
-			t.Error("its next endpoint removes the ClusterIP")
+			t.Error("the ClusterIP is gone after an endpoint was added")
 		}
 		c.SetAddresses(home.Addresses, touched())
 		if server := c.Want().Servers[key]; server == nil || server.Unbound || len(c.Problems(web.ID)) > 0 {
-			t.Errorf("afterwards: %+v, problems %v", server, c.Problems(web.ID))
+			t.Errorf("got %+v and problems %v after the interface lost the address", server, c.Problems(web.ID))
 		}
 	}
 	restarted := home
@@ -403,6 +402,6 @@ func TestInterfaceTakesNoClusterIP(t *testing.T) {
 	other.Ports[0].Port = 443
 	c.Update(services{other.ID: other}, touched())
 	if c.Want().Servers[tcpAt(address+":443")] != nil {
-		t.Error("a new Service gets an address of the node as its ClusterIP")
+		t.Error("a new Service's ClusterIP is served although it is an address of the node")
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// This file decides which node ports and which health check port a Service has (I17), and which frontends affect more than their own port.
-// The API server allocates node ports from one range, so they rarely collide with ports that the node needs. Manifests and API servers with
-// an unusual range may name any port.
+// This file decides which node ports and which health check port a Service can have (I17), and which frontends affect more than their own port. The
+// API server allocates node ports from one range, so they rarely collide with ports that the node needs. Manifests and API servers with an unusual
+// range may name any port.
 
-// neededFor names the purpose for which the node needs a port at any of its addresses; empty if there is none. A node port is served at many
-// addresses, so it is refused at all addresses if the node needs it at one.
+// neededFor names the program for which the node needs a port at any of its addresses. The result is empty if there is none. A node port is refused
+// at all addresses if the node needs it at one of them.
 func (n *nodeContext) neededFor(protocol inet.Protocol, port uint16) string {
 	at := func(a netip.Addr) string {
 		return n.nodePortUse(frontend{kind: nodePort, key: kernel.ServerKey{Addr: netip.AddrPortFrom(a, port), Protocol: protocol}})
@@ -79,16 +79,16 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 
 const ftp = 21
 
-// isFTP reports whether IPVS treats a virtual server as an FTP server. IPVS then also finds this virtual server for packets to port 20, and
-// to ports from 1024 up that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP
-// server would capture them, even those of the node's own programs, and share client records with the all-ports server.
+// isFTP reports whether IPVS treats a virtual server as an FTP server. If so, IPVS also uses it for packets to port 20, and to ports from 1024 up
+// that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP server would capture them, even
+// those for the node's own programs, and share client records with the all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
-// wider returns what a frontend captures beyond its own port, if anything. An FTP frontend captures every port of its address, so only one
-// Service at that address may have affinity. A port at an address of the node also captures the health check port with the same number, which the API
-// server may allocate later.
+// wider returns the additional frontend that a frontend captures, if any. An FTP frontend captures every port of its address, so only one Service at
+// that address may have affinity. A port at an address of the node also captures the health check port with the same number, which the API server may
+// allocate later.
 func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool) (wide kernel.ServerKey, exists bool) {
 	switch {
 	case bound && n.isFTP(key):
@@ -109,7 +109,7 @@ func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	return unique(all)
 }
 
-// withoutAffinity is the Problem of a port that has no affinity although its Service requests affinity.
+// withoutAffinity returns the Problem of a port that has no affinity although its Service requests affinity.
 func (n *nodeContext) withoutAffinity(svc *model.Service, fragment want.Fragment) []model.Problem {
 	if svc.AffinityTimeout == 0 || !slices.ContainsFunc(fragment, func(s want.Server) bool { return n.isFTP(s.Key) }) {
 		return nil

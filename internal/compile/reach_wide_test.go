@@ -33,8 +33,8 @@ func found(w *want.State, key kernel.ServerKey) *want.Server {
 	return at(0)
 }
 
-// A connection to a port that a Service serves reaches that Service's virtual server, whatever other Services are at the address. At the
-// node's own addresses, ports without a virtual server still belong to the node, and no virtual server uses a health check port.
+// A connection to a port that a Service serves reaches that Service's virtual server, regardless of other Services at the address. At the node's own
+// addresses, ports without a virtual server still belong to the node, and no virtual server uses a health check port.
 func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	world := compiletest.Small
 	world.Ports = []uint16{21, 80, 8443, 32000}
@@ -55,7 +55,7 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 		}
 		for key := range open {
 			if s := found(w, key); s == nil || !s.Serves(key) {
-				t.Fatalf("%s is open, and leads to %+v", key, s)
+				t.Fatalf("%s is open, but leads to %+v", key, s)
 			}
 		}
 		for _, addr := range around.Addresses {
@@ -66,7 +66,7 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 				}
 				for id := range all {
 					if s := w.Servers[key]; s != nil && s.Owner.Service != id && c.HealthPort(id).Port == port {
-						t.Fatalf("%s is the health check port of %s, and leads to %s", key, id, s.Owner)
+						t.Fatalf("%s is the health check port of %s, but leads to %s", key, id, s.Owner)
 					}
 				}
 			}
@@ -95,10 +95,10 @@ func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 				c.Update(services{probed.ID: probed}, touched())
 			}
 			if isServed(c, own, port) == exists || !isServed(c, other, port) || (c.HealthPort(probed.ID).Port == port) != exists {
-				t.Errorf("%s, probed %t: served %t, %v", kind, exists, isServed(c, own, port), c.Problems(evil.ID))
+				t.Errorf("%s, probed %t: served is %t, problems %v", kind, exists, isServed(c, own, port), c.Problems(evil.ID))
 			}
 			if (len(c.Problems(evil.ID)) > 0) != exists {
-				t.Errorf("%s, probed %t: problems %v", kind, exists, c.Problems(evil.ID))
+				t.Errorf("%s, probed %t: got problems %v", kind, exists, c.Problems(evil.ID))
 			}
 		}
 	}
@@ -112,18 +112,18 @@ func TestFTP(t *testing.T) {
 	evil.Ports[0].Port, evil.AffinityTimeout, evil.ExternalIPs = 21, time.Hour, addrs("10.96.0.1")
 	c := scratch(services{wide.ID: wide, evil.ID: evil})
 	if isServed(c, "10.96.0.1", 21) || !isServed(c, "10.96.0.1", 0) || !isServed(c, "10.96.0.2", 21) {
-		t.Errorf("problems %v, %v", c.Problems(wide.ID), c.Problems(evil.ID))
+		t.Errorf("got problems %v and %v", c.Problems(wide.ID), c.Problems(evil.ID))
 	}
 	if s := c.Want().Servers[tcpAt("10.96.0.2:21")]; s.Flags&kernel.FlagPersistent != 0 || len(c.Problems(evil.ID)) != 2 {
-		t.Errorf("%v, problems %v", s, c.Problems(evil.ID))
+		t.Errorf("got %v and problems %v", s, c.Problems(evil.ID))
 	}
 	wide.Balancing.AllPorts = false
 	if c.Update(services{wide.ID: wide}, touched()); !isServed(c, "10.96.0.1", 21) {
-		t.Errorf("beside one port: problems %v", c.Problems(evil.ID))
+		t.Errorf("port 21 is not served next to a Service without an all-ports server: problems %v", c.Problems(evil.ID))
 	}
 	evil.Balancing.AllPorts, evil.Slices[0].Ports[0].Port = true, 21
 	c.Update(services{evil.ID: evil}, touched())
 	if s := c.Want().Servers[tcpAt("10.96.0.2:0")]; s == nil || s.Flags&kernel.FlagPersistent == 0 {
-		t.Errorf("one of all ports: %v, problems %v", s, c.Problems(evil.ID))
+		t.Errorf("got %v and problems %v with port 21 in an all-ports server", s, c.Problems(evil.ID))
 	}
 }

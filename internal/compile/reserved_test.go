@@ -60,8 +60,8 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// No external IP takes an unused address of the node's networks: a gateway or another host may get it. The address is allowed if it is in a
-// configured range, a load balancer's address or a ClusterIP. Served frontends stay.
+// No external IP takes an unused address of the node's networks, because a gateway or another host may need it. The address is allowed if it is in a
+// configured range, or if it is a load balancer's address or a ClusterIP. Served frontends stay.
 func TestSubnetsOfTheNode(t *testing.T) {
 	unused, away := netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("203.0.113.1")
 	for name, test := range map[string]struct {
@@ -112,7 +112,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	served(t, c, map[string]bool{unused: true})
 	c.Update(services{balancer.ID: nil}, touched())
 	served(t, c, map[string]bool{unused: false})
-	own := at("balancer", 80, unused, unused) // a Service may move its own address from one field to the other
+	own := at("balancer", 80, unused, unused) // a Service may move its address from one field to the other
 	c.Update(services{own.ID: balancer}, touched())
 	c.Update(services{own.ID: own}, touched())
 	own = at("balancer", 80, unused, "")
@@ -133,7 +133,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	}
 }
 
-// A change to a load balancer with an address in the node's network does not cause Services with that external IP to be compiled again.
+// A change to a load balancer with an address in the node's network does not recompile Services with that external IP.
 func TestBalancersCompileNoExternalIPs(t *testing.T) {
 	const unused = "192.0.2.77"
 	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")
@@ -148,7 +148,8 @@ func TestBalancersCompileNoExternalIPs(t *testing.T) {
 	}
 }
 
-// No external IP takes the address of a nameserver, served or not. A cluster's DNS may be the node's nameserver.
+// No external IP takes the address of a nameserver, even if it is already served. A cluster's DNS may be the node's
+// nameserver.
 func TestNameserversAreOutOfReach(t *testing.T) {
 	nameserver := netip.MustParseAddr("203.0.113.53")
 	for name, test := range map[string]struct {
@@ -174,7 +175,8 @@ func TestNameserversAreOutOfReach(t *testing.T) {
 	}
 }
 
-// An address that a cloud translates to the node's address is the node's own, although no interface has it.
+// A public address that a cloud translates to the node's address also belongs to the node, although no interface has
+// it.
 func TestPublicAddressOfTheNode(t *testing.T) {
 	public := netip.MustParseAddr("203.0.113.7")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
@@ -193,7 +195,7 @@ func TestPublicAddressOfTheNode(t *testing.T) {
 			c.UpdateNodes(map[string]*model.Node{here.Name: here}, want.NewTouched())
 			c.Update(services{web.ID: web}, want.NewTouched())
 			if is := c.Want().Servers[tcpAt(netip.AddrPortFrom(public, port).String())] != nil; is != served {
-				t.Errorf("mode %v, port %d: served %t", mode, port, is)
+				t.Errorf("mode %v, port %d: served is %t", mode, port, is)
 			}
 		}
 	}
@@ -213,7 +215,7 @@ func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 			t.Errorf("compiled %v", compiled)
 		}
 		if ds := c.Want().Servers[tcpAt("10.96.0.1:80")].Destinations; len(ds) != step.destinations {
-			t.Errorf("with %v: %v", step.network, ds)
+			t.Errorf("with network %v, got destinations %v", step.network, ds)
 		}
 		problems := c.Problems(svc.ID)
 		told := len(problems) == 1 && problems[0].Value == broadcast.String() && strings.Contains(problems[0].Reason, "is the broadcast address")
@@ -223,8 +225,8 @@ func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// No Service can cut a node off from the API server, whether at the address that the agent connects to or at the endpoints of
-// default/kubernetes. The agent may reach the API server at a ClusterIP, and an address of the node itself is not bound anyway.
+// No Service can cut a node off from the API server, neither at the address that the agent connects to nor at the endpoints of default/kubernetes.
+// The agent may reach the API server at a ClusterIP, and addresses of the node itself are never bound.
 func TestAddressesOfTheAPIServer(t *testing.T) {
 	learn := map[string]func(*compile.Cluster, string){
 		"connected": func(c *compile.Cluster, addr string) {
@@ -247,7 +249,7 @@ func TestAddressesOfTheAPIServer(t *testing.T) {
 			served(t, c, map[string]bool{addr: want})
 			problems := c.Problems(web.ID)
 			if refused := len(problems) == 1 && strings.Contains(problems[0].String(), "the API server"); refused == want {
-				t.Errorf("%s, %s: problems %v", addr, name, problems)
+				t.Errorf("%s, %s: got problems %v", addr, name, problems)
 			}
 			learn(c, "203.0.113.77")
 			served(t, c, map[string]bool{addr: true})
@@ -269,7 +271,7 @@ func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	served(t, scratch(services{web.ID: web, api.ID: api}), map[string]bool{"203.0.113.1": true})
 }
 
-// A reload changes settings, but no facts about the host.
+// A reload changes the settings, but not the facts about the host.
 func TestReconfigureKeepsTheRest(t *testing.T) {
 	cfg := compiletest.Config()
 	thief := compiletest.Service("thief", gateway.String(), "10.244.0.1")
@@ -279,7 +281,7 @@ func TestReconfigureKeepsTheRest(t *testing.T) {
 	c.Reconfigure(compiletest.Config().Settings, want.NewTouched())
 	served(t, c, map[string]bool{gateway.String(): false})
 	if d := cmp.Diff(rules, c.Want().Base.Rulesets, cmpopts.EquateComparable(kernel.From{}, kernel.To{})); d != "" {
-		t.Errorf("rules (-before +after)\n%s", d)
+		t.Errorf("the rules changed (-before +after):\n%s", d)
 	}
 }
 

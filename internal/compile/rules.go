@@ -7,10 +7,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Our chains that kube-proxy does not have, or whose jumps kube-proxy leaves behind.
+// These chains do not exist in kube-proxy, or kube-proxy leaves jumps to them behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that table.
+	// kube-proxy's KUBE-PROXY-FIREWALL is in the filter table, but the node's own packets reach IPVS before that table.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
@@ -19,8 +19,8 @@ var (
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
 	// Only the node's own packets traverse this chain.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
-	// These are kube-proxy's chains. kube-proxy leaves its jumps to them behind, and their rules enforce the source ranges that
-	// were in force when it stopped. We keep the chains empty: otherwise a range added later would have no effect.
+	// These are kube-proxy's chains. kube-proxy leaves its jumps to them behind, and their rules enforce the source ranges that were in force when it
+	// stopped. We keep the chains empty. Otherwise a range added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
@@ -57,7 +57,8 @@ func (c chains) list() []kernel.ChainID {
 	return []kernel.ChainID{c.forward, c.markMasq, c.postrouting, c.services}
 }
 
-// Chains lists every chain that may be ours. The tags of its rules show whether a chain with one of kube-proxy's names is ours.
+// Chains lists every chain that may be ours. Tags on the rules show whether a chain with one of kube-proxy's names is
+// ours.
 var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirewall, chainClosed, chainEgress, chainClusterIP, chainOutput,
 	chainProxyFirewall, chainProxyOutFilter, chainBalancingFilter, chainBalancingGuards},
 	instead.list(), beside.list())
@@ -93,9 +94,10 @@ func negated(m kernel.InSet) kernel.InSet {
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	return []kernel.Rule{
 		rule("a ClusterIP", jumpTo(chainClusterIP), toPort(clusterIPs, f)),
-		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
+		// The endpoint and the client may be anywhere, so the reply must return through this node.
 		rule("external traffic policy Cluster", jumpTo(cfg.chains().markMasq), toPort(masqueraded, f)),
-		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
+		// The kernel considers virtual addresses local, so rules for local ports (such as hostPorts or Docker's) would
+		// match them.
 		rule("no other rule redirects a Service", cfg.serveVerdict(), toPort(external, f)),
 		rule("unserved port; NAT rules skipped", kernel.Accept, toAddress(vips, f)),
 	}
@@ -174,8 +176,8 @@ func egressRules(cfg Config, f inet.Family) []kernel.Rule {
 
 var masquerading = kernel.Masquerade{RandomPort: true}
 
-// filterRules keep this node's own ports closed on virtual addresses: these are local, so a daemon that listens on every address would
-// answer there.
+// filterRules keep this node's own ports closed on virtual addresses. Otherwise a daemon that listens on every address would answer there, because
+// these addresses are local.
 func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{
 		// Our own jump skips established connections, but a jump that kube-proxy left behind does not, and must not interrupt them.
@@ -199,7 +201,7 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 func rejectRules(f inet.Family, whySCTP, why string, conditions ...kernel.Condition) []kernel.Rule {
 	unreachable, sctp := kernel.PortUnreachable, kernel.ProtocolUnreachable
 	if f == inet.IPv6 {
-		// No ICMPv6 error makes an SCTP client fail immediately; the port error describes the cause best.
+		// No ICMPv6 error makes an SCTP client fail immediately. The port error describes the cause best.
 		unreachable, sctp = kernel.PortUnreachable6, kernel.PortUnreachable6
 	}
 	return []kernel.Rule{
@@ -234,7 +236,8 @@ func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, toPort(firewalled, f), negated(fromClient(allowed, f)))}
 }
 
-// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS balances it later, nftables immediately.
+// serveVerdict is the verdict for a new connection to a served port in the nat table. IPVS balances the connection
+// later, and nftables balances it immediately.
 func (cfg Config) serveVerdict() kernel.Verdict {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Balance{}
@@ -242,8 +245,8 @@ func (cfg Config) serveVerdict() kernel.Verdict {
 	return kernel.Accept
 }
 
-// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports
-// must therefore match the packet earlier. They have the same effect as the chains with the same names in the filter table.
+// If nftables balances, packets get their endpoint's address before they are routed, so they never reach INPUT. The chains that close ports must
+// therefore match packets earlier. They have the same effect as the chains with the same names in the filter table.
 var (
 	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
 	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}

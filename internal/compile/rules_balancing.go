@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// balancingRules are the rules of a family where nftables balances.
+// balancingRules returns the rules of a family on a node where nftables balances.
 func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours, notEstablished := cfg.chains(), kernel.Established{Not: true}
 	return kernel.Ruleset{
@@ -39,9 +39,9 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 	}
 }
 
-// untranslatedRules drop packets to served ports that reach the node itself: packets of connections that began before the Service existed.
-// The node would refuse these packets. If they are dropped, the client retransmits them, and nftables balances them once the agent has
-// deleted the connection's conntrack entry.
+// untranslatedRules drop packets to served ports that reach the node itself. They belong to connections that began before the Service existed. The
+// node would refuse these packets. If they are dropped, the client retransmits them, and nftables balances them once the agent has deleted the
+// connection's conntrack entry.
 func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	for _, set := range served {
 		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, toPort(set, f)))

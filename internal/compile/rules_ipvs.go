@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ipvsRules are the rules of a family where IPVS balances.
+// ipvsRules returns the rules of a family on a node where IPVS balances.
 func ipvsRules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours := cfg.chains()
 	all := kernel.Ruleset{
@@ -42,7 +42,8 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match; most other packets skip the chains of the mangle table after one lookup.
+		// Packets of established connections skip these chains after one match. Most other packets skip the chains of
+		// the mangle table after one lookup.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, toPort(firewalled, f)),
 		// The node's own packets reach IPVS before the filter table. Packets that IPVS forwards also traverse OUTPUT, so there is only one
@@ -56,9 +57,9 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	}
 }
 
-// closedRules drop the node's own packets that no virtual server may receive: packets from outside the source ranges, and packets to
-// unserved ports at addresses with an all-ports server. These packets reach IPVS before the filter table. The mangle table of iptables
-// cannot reject.
+// closedRules drop the node's own packets that no virtual server may receive: packets from outside the source ranges, and packets to unserved ports
+// at addresses with an all-ports server. These packets reach IPVS before the filter table. Rules in the mangle table of iptables cannot reject
+// packets.
 func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{toAddress(allPorts, f)}
 	for _, set := range served {
@@ -74,11 +75,10 @@ func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("unserved port", kernel.Drop, closed...))
 }
 
-// forwardRules accept replies if the node's FORWARD policy is DROP: requests reach endpoints through OUTPUT, replies return through
-// FORWARD.
+// forwardRules accept replies even if the node's FORWARD policy is DROP. Requests reach endpoints through OUTPUT, but replies return through FORWARD.
 //
-// Unlike kube-proxy in other modes, they do not drop packets that conntrack considers invalid: IPVS restores the virtual address even in
-// late replies, and conntrack considers a connection invalid if it sees only one direction.
+// Unlike kube-proxy in other modes, they do not drop packets that conntrack considers invalid. IPVS restores the virtual address even in late
+// replies, and conntrack considers a connection invalid if it sees only one direction.
 func forwardRules() []kernel.Rule {
 	return []kernel.Rule{rule("replies of Service endpoints", kernel.Accept, kernel.Established{})}
 }

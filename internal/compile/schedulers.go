@@ -2,8 +2,8 @@ package compile
 
 import "github.com/kube-ipvs/kube-ipvs/internal/model"
 
-// chosenScheduler returns the scheduler that the Service names. It returns the node's scheduler if the Service names none, if the kernel
-// lacks the named one, or if the scheduler's tables would be too large.
+// chosenScheduler returns the scheduler that the Service names. It returns the node's scheduler if the Service names none, if the kernel lacks that
+// scheduler, or if its tables would be too large.
 func chosenScheduler(svc *model.Service, n *nodeContext) string {
 	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
 		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
@@ -39,13 +39,14 @@ func untilLoaded(scheduler string) string {
 // maxTableKiB limits the size of the scheduler tables of one Service.
 const maxTableKiB = 32 << 10
 
-// tablesTooLarge reports whether a scheduler's tables would be too large for the Service: every virtual server has its own table.
+// tablesTooLarge reports whether the Service's scheduler tables would be too large. Every virtual server has its own
+// table.
 func tablesTooLarge(svc *model.Service, scheduler string) bool {
 	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
 }
 
-// frontendsEverywhere counts the virtual servers that a Service asks for. A node port counts as one in each family, so that all nodes make
-// the same decision, however many addresses they have.
+// frontendsEverywhere counts the virtual servers that a Service asks for. A node port counts as one in each family, so that all nodes make the same
+// decision, regardless of how many addresses they have.
 func frontendsEverywhere(svc *model.Service) int {
 	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
 	for _, p := range svc.Ports {
@@ -56,8 +57,8 @@ func frontendsEverywhere(svc *model.Service) int {
 	return servers
 }
 
-// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied
-// by it, so that even a weight of 1 can rise. They are not multiplied if the scheduler interprets a weight as a number of connections.
+// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied by it,
+// so that even a weight of 1 can rise step by step. They are not multiplied if the scheduler interprets a weight as a number of connections.
 const SlowStartSteps = 10
 
 // weight multiplies the endpoint's own weight by the weight of its node.

@@ -13,9 +13,9 @@ import (
 type Served struct {
 	Service   *model.Service
 	Frontends []ServedFrontend
-	// Health is the health check port; its Port is 0 if there is none.
+	// Health is the health check port. Its Port is 0 if there is none.
 	Health HealthPort
-	// NoLocal lists the traffic policies that are Local although only other nodes have endpoints.
+	// NoLocal lists the Local traffic policies for which this node has no endpoint, but other nodes do.
 	NoLocal []NoLocal
 	// Loopback lists the node ports at loopback addresses.
 	Loopback []model.LoopbackPort

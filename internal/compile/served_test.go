@@ -20,17 +20,17 @@ func TestServed(t *testing.T) {
 	c := compile.NewCluster(compiletest.Config())
 	c.Update(map[model.ServiceID]*model.Service{first.ID: first, late.ID: late}, want.NewTouched())
 	if s := c.Served(first.ID); s.Service != first || len(s.Frontends) != 1 || s.Frontends[0].Key.String() != "-t 10.96.0.1:80" || s.Frontends[0].Port != "http" {
-		t.Errorf("the first: %+v", s)
+		t.Errorf("the first Service is served at %+v", s)
 	}
 	if s := c.Served(late.ID); s.Service != late || len(s.Frontends) != 0 {
-		t.Errorf("the late one: %+v", s)
+		t.Errorf("the late Service is served at %+v", s)
 	}
 	c.Update(map[model.ServiceID]*model.Service{first.ID: nil}, want.NewTouched())
 	if s := c.Served(first.ID); s.Service != nil || len(s.Frontends) != 0 {
-		t.Errorf("the deleted one: %+v", s)
+		t.Errorf("the deleted Service is served at %+v", s)
 	}
 	if s := c.Served(late.ID); len(s.Frontends) != 1 {
-		t.Errorf("the late one alone: %+v", s)
+		t.Errorf("without its competitor, the late Service is served at %+v", s)
 	}
 }
 
@@ -55,10 +55,10 @@ func TestLoopbackPorts(t *testing.T) {
 		c.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")}, want.NewTouched())
 		c.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())
 		if got := fmt.Sprintf("addresses %v, ports %v", c.LoopbackAddresses(), c.LoopbackPorts(svc.ID)); got != expected {
-			t.Errorf("ranges %q: %s, want %s", ranges, got, expected)
+			t.Errorf("ranges %q: got %s, want %s", ranges, got, expected)
 		}
 	}
 	if ports := compile.NewCluster(compiletest.Config()).LoopbackPorts(svc.ID); ports != nil {
-		t.Errorf("a Service that does not exist has %v", ports)
+		t.Errorf("a Service that does not exist has loopback ports %v", ports)
 	}
 }

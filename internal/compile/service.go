@@ -8,31 +8,33 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Compiled is one compiled Service. A compiled Service is immutable: a change to the Service or its inputs creates a new value. Any
-// goroutine may therefore read it, whereas Cluster is not safe for concurrent use.
+// Compiled is one compiled Service. It is immutable, and a change to the Service or its inputs creates a new value. Any goroutine may therefore read
+// it, but Cluster is not safe for concurrent use.
 type Compiled struct {
 	service *model.Service
-	// frontends, allPorts and wide are claimed. rejected contains the problems of the parts that cannot be served.
+	// frontends, allPorts and wide are the claimed frontends. rejected contains the problems of the parts that cannot
+	// be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
-	// atNodes are the keys of external IPs at addresses of nodes and pods, and in the node's networks, admitted or not.
+	// atNodes contains the keys of external IPs at addresses of nodes and pods, and in the node's networks, whether or
+	// not they are admitted.
 	atNodes []kernel.ServerKey
-	// overShare is true if some frontends are rejected because a set is nearly full. sizes then contains the number of entries in each set.
+	// overShare is true if some frontends are rejected because a set is nearly full. In that case, sizes contains the
+	// number of entries in each set.
 	overShare bool
 	sizes     map[string]int
 
 	// The following fields depend on which claims the Service wins.
 
-	// decisions are in the order of groupByPort.
+	// decisions contains one entry per frontend, in the order of groupByPort.
 	decisions []decision
-	// chosenScheduler is the scheduler before weights are considered, nodeScheduler the configured one.
+	// chosenScheduler is the scheduler before weights are considered. nodeScheduler is the node's configured scheduler.
 	chosenScheduler, nodeScheduler string
 	node                           string
-	// refusedEndpoints are the reasons why endpoints get no traffic, by address.
-	refusedEndpoints refusals
+	refusedEndpoints               refusals
 
 	fragment want.Fragment
-	// size measures the work that compiling the Service takes.
+	// size measures how much work it takes to compile the Service.
 	size     int
 	problems []model.Problem
 	health   HealthPort
@@ -102,8 +104,8 @@ func (n *nodeContext) claimProblem(svc *model.Service, f frontend, owner model.S
 		what = "port 21 or to all ports of the same address, which only one Service can have with IPVS"
 	}
 	return problem(svc, f.field, f.value,
-		"not served: Service "+owner.String()+" has the better claim to "+what+" (a ClusterIP before a node port, then a health check port, "+
-			"then a load balancer's address, then an external IP; between two of a kind the older Service, or the first by name)",
+		"not served: Service "+owner.String()+" has the better claim to "+what+" (ClusterIPs come first, then node ports, health check ports, "+
+			"load balancer addresses and external IPs; between two claims of the same kind, the older Service wins, or the first by name)",
 		"use a different address or port")
 }
 

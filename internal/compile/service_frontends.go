@@ -32,7 +32,7 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			// Addresses that cannot be served also count, because they cost just as much work.
+			// Addresses that cannot be served also count, because they cause just as much work.
 			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
@@ -109,7 +109,7 @@ type allowance struct {
 	endpoints              perFamily
 	external, destinations int
 	bounds                 bounds
-	// shared is true if external is the Service's share of a set; overShare is true if the share was not enough.
+	// shared is true if external is the Service's share of a set. overShare is true if the share was not enough.
 	shared, overShare bool
 }
 
@@ -141,7 +141,8 @@ func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []mod
 	return a, rejected
 }
 
-// objectionToPort returns why a port is not served; nil if it is. here counts this node's endpoints of the earlier ports.
+// objectionToPort returns why a port is not served, or nil if it is. here counts this node's endpoints of the preceding
+// ports.
 func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance, here perFamily) *refusal {
 	if i >= n.bounds.ports {
 		return n.bounds.tooManyPorts()
@@ -166,8 +167,8 @@ func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
 	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
 }
 
-// takeAddress returns why an address exceeds the bounds; nil if it does not. An address needs a virtual server for each port, and a load
-// balancer's address also a set entry for each port and source range.
+// takeAddress returns why an address exceeds the bounds, or nil if it does not. An address needs a virtual server for each port. A load balancer's
+// address also needs a set entry for each port and source range.
 func (a *allowance) takeAddress(svc *model.Service, kind frontendKind, f inet.Family) *refusal {
 	cost := len(a.ports)
 	switch kind {

@@ -8,13 +8,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// SetPrefix is the prefix of the names of all our sets: a set with this prefix is ours (I5).
+// SetPrefix is the prefix of the names of all our sets. Any set with this prefix is ours (I5).
 //
-// kube-proxy's names are not reused, because its sets have a different meaning and hold at most 65,536 entries, which is too few.
-// kube-proxy aborts its whole sync if a set with one of its names has other parameters. See docs/decisions.
+// kube-proxy's names are not reused, because its sets have a different meaning and are limited to 65,536 entries, which is too few. kube-proxy aborts
+// its whole sync if a set with one of its names has different parameters. See docs/decisions.
 const SetPrefix = "KIPVS-"
 
-// maxElem bounds the size of a set. The kernel allocates the set as it grows. 10,000 Services with 10 ports each use a tenth.
+// maxElem limits the number of entries in a set. The kernel allocates memory as a set grows. 10,000 Services with 10
+// ports each use a tenth of it.
 const maxElem = 1 << 20
 
 // setRef declares a set for both families. Rules and Services refer to a set by its variable.
@@ -26,46 +27,49 @@ type setRef struct {
 }
 
 var (
-	// ledger records which virtual servers are ours; no rule matches it.
+	// ledger records which virtual servers are ours. No rule uses it.
 	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
-	// limited records which virtual servers have destinations with connection limits; no rule matches it.
+	// limited records which virtual servers have destinations with connection limits. No rule uses it.
 	limited = setRef{name: "LIMITED", typ: kernel.HashIPPort, timing: want.Early}
-	// hairpin contains endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its
-	// reply passes through the node.
+	// Each entry of hairpin is an endpoint, its port, and the same endpoint again. A pod that connects to itself through a Service is masqueraded, so
+	// that its reply passes through the node.
 	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, timing: want.Early}
-	// vips contains every address on kube-ipvs0: unserved ports there are rejected.
+	// vips contains every address on kube-ipvs0. Unserved ports there are rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
 	// Every port that has an endpoint is in one of the next two sets.
 	//
-	// clusterIPs contains the ports of ClusterIPs: the endpoint sees a pod's own address, and the node's address for every other client.
+	// clusterIPs contains the ports of ClusterIPs. The endpoint sees a pod's own address, and the node's address for
+	// every other client.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
-	// external contains node ports, and the ports of load balancer and external IPs: the endpoint sees the client's own address, unless the
-	// client is the node itself, or the port is also in masqueraded.
+	// external contains node ports, and the ports of load balancer and external IPs. The endpoint sees the client's own address, unless the client is
+	// the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
-	// masqueraded ports have the external traffic policy Cluster: the endpoint sees the node's address for every client. Otherwise replies
-	// of an endpoint on another node would bypass this node. A port enters this set before endpoints on other nodes receive packets, and
-	// leaves it after they are removed: creating the virtual server already opens a node port.
+	// masqueraded ports have the external traffic policy Cluster. The endpoint sees the node's address for every client. Otherwise replies of an
+	// endpoint on another node would bypass this node. A port enters this set before endpoints on other nodes receive packets, and leaves it after
+	// they are removed, because a node port is open as soon as its virtual server exists.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
-	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port needs only one lookup.
+	// guarded contains all ports in noLocal, insideOnly and refused, so that a packet to any other port needs only one
+	// lookup.
 	guarded = setRef{name: "GUARDED", typ: kernel.HashIPPort, timing: want.Guard}
-	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses, and packets that IPVS has forwarded to
+	// guardedIPs contains the addresses in firewalled and allPorts. The node's own packets to other addresses, and packets that IPVS has forwarded to
 	// an endpoint, need only one lookup.
 	guardedIPs = setRef{name: "GUARDED-IP", typ: kernel.HashIP, timing: want.Guard}
-	// noLocal ports drop all packets: the internal traffic policy is Local, and all endpoints are on other nodes.
+	// noLocal ports drop all packets, because the internal traffic policy is Local, and all endpoints are on other
+	// nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
-	// insideOnly ports drop packets from outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
-	// and the node itself may connect.
+	// insideOnly ports drop packets from outside the cluster, because the external traffic policy is Local, and all endpoints are on other nodes.
+	// Pods and the node itself may connect.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
-	// allPorts are addresses with an all-ports server. The node's own packets reach the server before the filter table, which closes
+	// allPorts contains the addresses with an all-ports server. The node's own packets reach the server before the filter table, which closes
 	// unserved ports to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
 	// refused contains ports without endpoints at the node's own addresses. On virtual addresses, every unserved port is refused.
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
-	// allowed contains an address, a port, and the range of clients that may use them.
+	// Each entry of allowed is an address, a port, and a range of clients that may connect to them.
 	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
 	// healthPorts are this node's health check ports. These ports have no virtual servers, but a host firewall must accept packets to them.
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
@@ -74,7 +78,7 @@ var (
 		ledger, limited, hairpin, vips, clusterIPs, external, masqueraded, guarded, guardedIPs, noLocal, insideOnly, allPorts, refused,
 		firewalled, allowed, healthPorts,
 	}
-	// served are the sets of ports that have an endpoint.
+	// served lists the sets of ports that have an endpoint.
 	served = []setRef{clusterIPs, external}
 )
 

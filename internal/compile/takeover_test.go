@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The agent empties the chains in which kube-proxy drops clients by source ranges, because kube-proxy's jumps to these chains stay until
-// the next reboot. A cleanup removes the chains.
+// The agent empties the chains in which kube-proxy enforces source ranges, because kube-proxy's jumps to these chains stay until the next reboot. A
+// cleanup removes the chains.
 func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	for _, name := range []string{"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"} {
 		id := kernel.ChainID{Table: "filter", Chain: name}

@@ -9,8 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// readiness contains the EndpointSlice ports and the number of ready endpoints of one family. The slices are read at most once for all
-// ports of a Service.
+// readiness contains the EndpointSlice ports and the number of ready endpoints of one family. It is computed at most once for all ports of a Service.
 type readiness struct {
 	ready, otherFamily int
 	names              []string // port names of slices with a ready endpoint, sorted
@@ -85,7 +84,7 @@ func readyIn(slice *model.EndpointSlice) (n int) {
 	return n
 }
 
-// unservedProblems returns the Problems of ports that are closed although endpoints are ready. The text has no numbers: every node posts
+// unservedProblems returns the Problems of ports that are closed although endpoints are ready. The text contains no numbers, so that every node posts
 // the same Event, and a rollout does not change it.
 func unservedProblems(svc *model.Service, index int, family inet.Family, eps portEndpoints, known *readinesses) []model.Problem {
 	if len(eps.all) > 0 {

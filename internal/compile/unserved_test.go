@@ -9,8 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// A Service whose ready endpoints serve none of its ports looks healthy in the cluster: its pods are ready, and its EndpointSlices
-// list them.
+// A Service whose ready endpoints serve none of its ports looks healthy in the cluster, because its pods are ready, and its EndpointSlices list them.
 func TestProblemsOfReadyEndpointsThatServeNothing(t *testing.T) {
 	ipv6 := netip.MustParseAddr("fd00:10:96::1")
 	for name, c := range map[string]struct {
@@ -33,9 +32,9 @@ func TestProblemsOfReadyEndpointsThatServeNothing(t *testing.T) {
 			problems := scratch(services{svc.ID: svc}).Problems(svc.ID)
 			switch {
 			case c.field == "" && len(problems) > 0:
-				t.Errorf("problems %v, want none", problems)
+				t.Errorf("got problems %v, want none", problems)
 			case c.field != "" && (len(problems) != 1 || problems[0].Field != c.field || !strings.Contains(problems[0].Reason, c.text)):
-				t.Errorf("problems %v, want one of %s with the text %q", problems, c.field, c.text)
+				t.Errorf("got problems %v, want one for %s that contains %q", problems, c.field, c.text)
 			}
 		})
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Update applies changed Services (nil for a deleted one) and returns the compiled Services: the changed ones and, within a limit, those
-// affected by the change. The rest wait in the backlog. It adds the affected kernel objects to touched.
+// Update applies changed Services (deleted ones are nil), and returns the compiled Services. These are the changed Services and, within a limit,
+// those affected by the change. The others wait in the backlog. It adds the affected kernel objects to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	ids := append(c.update(changed, touched), c.fitSets(touched)...)
 	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
 }
 
-// An update affects Services that claim a frontend with a changed best claim, and Services with an endpoint at an address that became or
-// ceased to be virtual.
+// An update affects the Services that claim a frontend whose best claim has changed, and the Services with an endpoint at an address that became
+// virtual or is no longer virtual.
 func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
 	before := claimsBefore{map[kernel.ServerKey]claimant{}, map[kernel.ServerKey][]model.ServiceID{}}
 	next := c.claimAgain(c.withAPIServer(changed), before)
@@ -48,16 +48,16 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 }
 
 type claimsBefore struct {
-	// best are the winning claims to frontends that several Services claim.
+	// best contains the winning claims to frontends that several Services claim.
 	best map[kernel.ServerKey]claimant
-	// balancers are the Services whose load balancers claimed a frontend of atNodes.
+	// balancers contains the Services whose load balancers claimed a frontend of atNodes.
 	balancers map[kernel.ServerKey][]model.ServiceID
 }
 
-// claimAgain replaces the claims of Services; nil for a deleted one.
+// claimAgain replaces the claims of Services. Deleted Services are nil.
 func (c *Cluster) claimAgain(changed map[model.ServiceID]*model.Service, before claimsBefore) map[model.ServiceID]*Compiled {
 	next := make(map[model.ServiceID]*Compiled, len(changed))
-	for id, svc := range changed { // before any claim changes, because new claims depend on the served frontends
+	for id, svc := range changed { // new claims depend on the served frontends, so compute them before any claim changes
 		next[id] = &Compiled{}
 		if svc != nil {
 			next[id] = claimsOf(svc, &c.node)
@@ -139,14 +139,15 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-// replaceClaims replaces the claims of a Service's old version with the claims of the new one. For frontends that other
-// Services also claim, it records the best claim in before: those Services are affected only if the best claim changes.
+// replaceClaims replaces the claims of a Service's old version with the claims of the new one. If other Services also
+// claim a frontend, it records the best claim in before, because those Services are affected only if the best claim
+// changes.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
 	} else {
 		c.node.virtual.replaceEndpoints(old.service, next.service)
-		// Keep the fragment: it is in the wanted state until Update removes it.
+		// Keep the fragment, because it is in the wanted state until Update removes it.
 		next.fragment = old.fragment
 		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
 			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
@@ -158,7 +159,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claim
 	c.services[id] = next
 }
 
-// changeClaims inserts or removes one claim to a key.
+// changeClaims adds or removes one claim to a key.
 func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before claimsBefore) {
 	claims := c.node.claims[key]
 	if _, known := before.best[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
@@ -179,8 +180,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]cl
 	c.node.claims[key] = claims
 }
 
-// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. Services with few entries
-// keep all of them. It returns the Services that were recompiled.
+// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. Services with few entries are not
+// affected. It returns the Services that were recompiled.
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
@@ -195,7 +196,8 @@ func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) 
 	return recompiled
 }
 
-// hasRoomFor reports whether all sets would keep room if the Services over their share used the given share in full.
+// hasRoomFor reports whether all sets would still have room if every Service that exceeds its share used the given
+// share.
 func (c *Cluster) hasRoomFor(share int) bool {
 	sizes := c.state.Sizes()
 	for _, s := range c.services {

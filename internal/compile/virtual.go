@@ -7,17 +7,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// virtual indexes the virtual addresses: the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have such an
+// virtual indexes the virtual addresses, which are the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have such an
 // address, because IPVS would deliver its packets to the node itself.
 //
-// A Service can therefore compile differently when another Service gains or loses an address. The map endpoints shows whether any Service
-// is affected, without a search. It takes 5 MB for 10,000 Services with 10 endpoints each.
+// The result for a Service can therefore change when another Service gains or loses an address. The endpoints map shows without a search whether any
+// Service is affected. It takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int
 	// endpoints counts the endpoints at each address.
 	endpoints map[netip.Addr]int
-	// changed are the addresses that became or ceased to be virtual since the last call to takeChanged.
+	// changed contains the addresses that became virtual, or are no longer virtual, since the last call to takeChanged.
 	changed map[netip.Addr]struct{}
 }
 
@@ -27,8 +27,8 @@ func newVirtual() virtual {
 
 func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
 
-// replaceEndpoints replaces the counts of a Service's old endpoints with the counts of the new ones. Either may be nil. Unchanged
-// endpoints cost no lookup.
+// replaceEndpoints replaces the counts of a Service's old endpoints with the counts of the new ones. Either may be nil. Unchanged endpoints need no
+// lookup.
 func (v *virtual) replaceEndpoints(old, new *model.Service) {
 	var was, is []*model.EndpointSlice
 	if old != nil {
@@ -67,7 +67,7 @@ func trim[T any](a, b []T, equal func(a, b *T) bool) ([]T, []T) {
 	return a, b
 }
 
-// replace records whether one frontend at an address was bound, and whether it is now.
+// replace records whether a frontend at an address was bound before, and whether it is bound now.
 func (v *virtual) replace(a netip.Addr, was, is bool) {
 	before := v.has(a)
 	switch {
@@ -86,7 +86,8 @@ func (v *virtual) replace(a netip.Addr, was, is bool) {
 	v.changed[a] = struct{}{}
 }
 
-// takeChanged returns the addresses of endpoints that became or ceased to be virtual since the previous call.
+// takeChanged returns the addresses of endpoints that became virtual, or are no longer virtual, since the previous
+// call.
 func (v *virtual) takeChanged() map[netip.Addr]struct{} {
 	changed := v.changed
 	v.changed = map[netip.Addr]struct{}{}

@@ -50,8 +50,8 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 	return withHairpin(s, eps.all, n)
 }
 
-// withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It
-// includes endpoints that were not chosen, because they may still have open connections.
+// withHairpin adds the endpoints that may connect to themselves. These are the pods on this node, because their packets pass through this node's
+// IPVS. It includes endpoints that were not chosen, because they may still have open connections.
 func withHairpin(s want.Server, all []Endpoint, n *nodeContext) want.Server {
 	for _, e := range all {
 		if n.mayUseItself(e.Endpoint) {
@@ -61,7 +61,7 @@ func withHairpin(s want.Server, all []Endpoint, n *nodeContext) want.Server {
 	return s
 }
 
-// choose picks the endpoints of a frontend by the Service's traffic policies, and its guard, if any.
+// choose picks a frontend's endpoints by the Service's traffic policies, and returns its guard, if any.
 func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]Endpoint, *setRef) {
 	switch {
 	case !isLocal(svc, kind):
@@ -85,8 +85,8 @@ func servedSet(kind frontendKind) setRef {
 	return external
 }
 
-// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. Ranges inside other ranges are
-// omitted: they admit no additional clients, and some set types cannot store them.
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. Ranges inside other ranges are omitted,
+// because they admit no additional clients, and some set types cannot store them.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)

@@ -32,7 +32,7 @@ func TestNoDestinationIsVirtual(t *testing.T) {
 		for id := range all {
 			for _, p := range c.Problems(id) {
 				if strings.Contains(p.Reason, "bound on this node") && len(c.Want().ServersAt(netip.MustParseAddr(p.Value))) == 0 {
-					t.Fatalf("%s: this node has no such address", p)
+					t.Fatalf("got the problem %s, but this node has no such address", p)
 				}
 			}
 		}
@@ -44,7 +44,7 @@ const (
 	vip = "10.96.0.2" // of the Service "other"
 )
 
-// lead is a Service with two endpoints: a pod, and another address that the Service named other may have.
+// lead returns a Service with two endpoints: a pod, and an address that the Service returned by other may also have.
 func lead(to string) *model.Service { return compiletest.Service("lead", "10.96.0.1", pod, to) }
 
 func other(change func(*model.Service)) *model.Service {
@@ -101,7 +101,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	slices.Sort(got)
 	slices.Sort(expect)
 	if !slices.Equal(got, expect) {
-		t.Errorf("destinations %v, want %v", got, expect)
+		t.Errorf("got destinations %v, want %v", got, expect)
 	}
 	problems := c.Problems(lead(addr).ID)
 	if !refused && len(problems) > 0 {
@@ -137,7 +137,7 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 	update(services{moved.ID: nil}, false, svc.ID, moved.ID)
 }
 
-// An external IP is virtual unless it is an address of this node. Another node's object makes no difference.
+// An external IP is virtual unless it is an address of this node. The Node objects of other nodes make no difference.
 func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	const address = "203.0.113.1"
 	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
@@ -169,7 +169,7 @@ func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	}
 }
 
-// A Service whose only endpoint is at a virtual address has no endpoints: its port is refused.
+// If a Service's only endpoint is at a virtual address, the port is refused as if it had no endpoints.
 func TestOnlyEndpointIsVirtual(t *testing.T) {
 	svc, with := compiletest.Service("lead", "10.96.0.1", vip), other(nil)
 	without := compiletest.Service("lead", "10.96.0.1")
@@ -185,7 +185,7 @@ func stateOf(c *compile.Cluster) string {
 	return b.String() + strings.Join(members(c.Want()), "\n")
 }
 
-// An endpoint that gets no connections does not make a load balancer send clients to its node.
+// An endpoint that gets no connections does not count for health checks, so load balancers send no clients to its node.
 func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	svc := lead(vip)
 	svc.ExternalLocal, svc.HealthCheckPort, svc.LoadBalancerIPs = true, 32000, addrs("203.0.113.1")
@@ -196,7 +196,7 @@ func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	}{{nil, 2}, {other(nil), 1}, {nil, 2}} {
 		c.Update(services{other(nil).ID: step.other}, want.NewTouched())
 		if got := c.HealthPort(svc.ID).Local; got != step.local {
-			t.Errorf("other is %v: %d endpoints on this node, want %d", step.other, got, step.local)
+			t.Errorf("other is %v: got %d endpoints on this node, want %d", step.other, got, step.local)
 		}
 	}
 }
@@ -215,8 +215,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A lost claim binds no address, and neither does the Service's claim to all ports. In this test, a node port wins. Only the Node object
-// has the address, so no interface has it unless a Service binds it.
+// A claim that loses binds no address, and neither does the Service's claim to all ports. In this test, a node port wins. Only the Node object has
+// the address, so no interface has it unless a Service binds it.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()
@@ -248,7 +248,7 @@ func TestEndpointsAreIndexedByAddress(t *testing.T) {
 	} {
 		c.Update(step.change, want.NewTouched())
 		if got := c.EndpointsAt(netip.MustParseAddr(pod)); got != step.want {
-			t.Errorf("%d endpoints at %s, want %d", got, pod, step.want)
+			t.Errorf("got %d endpoints at %s, want %d", got, pod, step.want)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 type boundsTrial struct {
 	bounds, refused []string
-	// with is another setting (path=value) that this one requires.
+	// with is another setting (path=value) that this setting requires.
 	with string
-	// try writes the value to the kernel and reads it back; nil means tryNode.
+	// try writes the value to the kernel and reads it back. Nil means tryNode.
 	try func(t *testing.T, s Settings)
 	// exempt is the reason why the value never reaches the kernel.
 	exempt string
@@ -32,7 +32,7 @@ var (
 	nameOfTheMost = strings.Repeat("i", maxInterfaceName)
 )
 
-// boundsTrials lists each setting that is a number, a duration or the name of an interface.
+// boundsTrials lists all settings that are numbers, durations or interface names.
 var boundsTrials = map[string]boundsTrial{
 	"clientConnection.qps":   {exempt: "requests to the API server"},
 	"clientConnection.burst": {exempt: "requests to the API server"},
@@ -106,7 +106,8 @@ func mustSet(t *testing.T, s *Settings, path, text string) {
 	}
 }
 
-// tryNode writes the wanted state of a node without Services to a new network namespace, and then expects no difference.
+// tryNode writes the wanted state of a node without Services to a new network namespace, and checks that the kernel's
+// state does not differ afterwards.
 func tryNode(t *testing.T, s Settings, text string) {
 	t.Helper()
 	labtest.NetNS(t)

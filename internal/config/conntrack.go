@@ -21,7 +21,7 @@ type Conntrack struct {
 // maxScaled is the largest limit that is computed from the number of CPUs. A million entries use about 300 MB of kernel memory.
 const maxScaled = 1 << 20
 
-// limit returns the limit of tracked connections for a number of CPUs; 0 keeps the kernel's value.
+// limit returns the limit of tracked connections for a number of CPUs. 0 keeps the kernel's value.
 func (c Conntrack) limit(cpus int) int {
 	if c.MaxPerCore == 0 {
 		return 0
@@ -29,8 +29,8 @@ func (c Conntrack) limit(cpus int) int {
 	return max(c.Min, min(c.MaxPerCore*cpus, maxScaled))
 }
 
-// The size of the hash table is not set: since Linux 5.15, every node with more than 4 GB of memory has enough
-// buckets for the largest computed limit.
+// The agent does not set the size of the hash table. Since Linux 5.15, every node with more than 4 GB of memory has
+// enough buckets for the largest computed limit.
 func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	var all []kernel.SysctlSetting
 	set := func(name string, value int) {
@@ -50,8 +50,7 @@ func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	return all
 }
 
-// onlineCPUs returns the number of CPUs of the machine. A container may be limited to fewer, but connection tracking covers the
-// whole machine.
+// onlineCPUs returns the number of CPUs of the machine. A container may be limited to fewer CPUs, but connection tracking covers the whole machine.
 func onlineCPUs() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err == nil {

@@ -19,7 +19,7 @@ func TestConntrackLimit(t *testing.T) {
 	}
 }
 
-// The defaults are kube-proxy's, and the agent does not set a timeout of 0.
+// The defaults are the same as in kube-proxy, and the agent does not set a timeout of 0.
 func TestConntrackSysctls(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -37,11 +37,11 @@ func TestConntrackSysctls(t *testing.T) {
 		}
 		got := l.Conntrack.sysctls(8)
 		if len(got) != len(c.want) {
-			t.Errorf("%q: %v, want %v", c.args, got, c.want)
+			t.Errorf("%q: got %v, want %v", c.args, got, c.want)
 		}
 		for _, s := range got {
 			if want := c.want[s.Name[len("net/netfilter/nf_conntrack_"):]]; s.Value != want {
-				t.Errorf("%q: %v, want %q", c.args, s, want)
+				t.Errorf("%q: got %v, want %q", c.args, s, want)
 			}
 		}
 	}
@@ -50,12 +50,12 @@ func TestConntrackSysctls(t *testing.T) {
 func TestCountCPUs(t *testing.T) {
 	for text, want := range map[string]int{"0\n": 1, "0-3\n": 4, "0-3,8,10-11\n": 7} {
 		if got, ok := countCPUs(text); !ok || got != want {
-			t.Errorf("%q: %d, %t, want %d", text, got, ok, want)
+			t.Errorf("%q: got %d, %t, want %d", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "\n", "3-0", "a", "0-", "-1", "0-70000"} {
 		if got, ok := countCPUs(text); ok {
-			t.Errorf("%q: %d, want none", text, got)
+			t.Errorf("%q: got %d, want none", text, got)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 // input is the unparsed value of a setting from a flag or a file.
 type input struct {
 	place
-	words []string // exactly one, except for a list
-	items []place  // the line of each word of a list in a file
+	words []string // exactly one, unless the setting is a list
+	items []place  // the line of each word, for a list in a file
 	// mistyped is true for a value of the wrong type. The reader has already reported it.
 	mistyped bool
 }
@@ -21,7 +21,7 @@ type input struct {
 type place struct {
 	origin string // "--flag", "file:line" or fromDefault
 	field  string // path in the file; empty for a flag
-	line   int    // in the file; 0 for a flag
+	line   int    // line in the file; 0 for a flag
 }
 
 const fromDefault = "default"
@@ -47,7 +47,7 @@ type message struct {
 	text string
 }
 
-// fields are the known fields of a format: the leaves of the tree, with their kinds.
+// fields maps the known fields of a format, which are the leaves of the tree, to their kinds.
 type fields map[string]kind
 
 func ourFields() fields {
@@ -75,7 +75,7 @@ func kubeProxyFields() fields {
 	return f
 }
 
-// below returns the names of the fields in a mapping; none if the path is not a mapping.
+// below returns the names of the fields in a mapping, or none if the path is not a mapping.
 func (f fields) below(path string) []string {
 	names := map[string]bool{}
 	for leaf := range f {
@@ -138,8 +138,8 @@ func (r *reader) mapping(n *yaml.Node, path string) {
 	}
 }
 
-// unknown reports an unknown field. In a KubeProxyConfiguration, an unknown field is only a warning, as in kube-proxy itself:
-// the file may be for another version.
+// unknown reports an unknown field. In a KubeProxyConfiguration, an unknown field is only a warning, as in kube-proxy itself, because the file may be
+// for another version.
 func (r *reader) unknown(key *yaml.Node, name, path string) {
 	if r.format == kubeProxyFormat {
 		r.warn(key, "%q: unknown field; ignored", name)

@@ -69,7 +69,8 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// Names are unique, defaults are valid, and planning settings apply immediately, because they are part of the wanted state.
+// Names are unique, and defaults are valid. With four exceptions, settings that affect the wanted state take effect
+// immediately.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	once := func(name string) {

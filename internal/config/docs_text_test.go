@@ -32,7 +32,7 @@ ipvs:
 clusterCIDR: [10.244.0.0/16]
 ` + "`" + `` + "`" + `` + "`" + `
 
-- ` + "`" + `config validate` + "`" + ` reports every mistake and exits with status 1 if there is one.
+- ` + "`" + `config validate` + "`" + ` reports every mistake and exits with status 1 if there are any.
 - ` + "`" + `config view` + "`" + ` prints every setting and where it comes from.
 - ` + "`" + `config convert` + "`" + ` converts a KubeProxyConfiguration to kube-ipvs's own format. Warnings go to
   stderr.
@@ -57,7 +57,7 @@ flag. Durations are written as ` + "`" + `30s` + "`" + `, ` + "`" + `15m` + "`" 
 
 ### Sysctls of connection tracking
 
-The limit of tracked connections (` + "`" + `nf_conntrack_max` + "`" + `) is ` + "`" + `conntrack.maxPerCore` + "`" + ` times the number of
+The limit on tracked connections (` + "`" + `nf_conntrack_max` + "`" + `) is ` + "`" + `conntrack.maxPerCore` + "`" + ` times the number of
 CPUs of the machine, at most 1048576, and at least ` + "`" + `conntrack.min` + "`" + `. As with kube-proxy, the result
 can be lower than the kernel's default.
 

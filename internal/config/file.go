@@ -25,7 +25,7 @@ func (f format) String() string { return "apiVersion " + f.version + " and kind 
 
 type document struct {
 	file   string
-	before int // number of lines in the file before the text that root was parsed from
+	before int // number of lines in the file that precede the text of root
 	root   *yaml.Node
 	format format
 }

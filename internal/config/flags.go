@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are the settings on a command line, and the file that they override.
+// Flags contains the settings on a command line, and the name of the file that they override.
 type Flags struct {
 	File   string
 	inputs map[string]input // by flag

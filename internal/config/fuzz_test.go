@@ -14,8 +14,8 @@ var namesPlace = regexp.MustCompile(`^(fuzz(:\d+(: data\[.*\]:\d+)?)?|default): 
 // FuzzLoad loads arbitrary files. Loading must not panic, every error must name the file or a line in it, and a valid configuration must
 // survive printing and reloading.
 //
-// Each seed is one field from a file in testdata, because the fuzzer minimizes every interesting input, which takes a minute per
-// kilobyte.
+// Each seed is one field from a file in testdata. Larger seeds are slow, because the fuzzer minimizes every interesting input, which takes a minute
+// per kilobyte.
 func FuzzLoad(f *testing.F) {
 	for _, file := range []string{"kube-proxy-full.yaml", "bad-ours.yaml", "bad-kube-proxy.yaml"} {
 		content, err := os.ReadFile("testdata/" + file)
@@ -37,7 +37,8 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) { loadAnything(t, content) })
 }
 
-// TestDamagedFiles loads valid and invalid files after a few random edits. Unlike FuzzLoad, it is part of every test run.
+// TestDamagedFiles makes a few random edits to valid and invalid files, and loads them. Unlike FuzzLoad, it is part of
+// every test run.
 func TestDamagedFiles(t *testing.T) {
 	var contents []string
 	for _, file := range files(t) {
@@ -78,6 +79,6 @@ func loadAnything(t rapid.TB, content []byte) {
 		t.Fatalf("the printed configuration cannot be loaded: %v\n%s", err, text)
 	}
 	if !again.equal(loaded) {
-		t.Errorf("the printed configuration differs when loaded:\n%s", text)
+		t.Errorf("the printed configuration differs after loading:\n%s", text)
 	}
 }

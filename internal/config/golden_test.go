@@ -42,7 +42,7 @@ func files(t *testing.T) []string {
 	return files
 }
 
-// loadFile loads a file under its base name, so that golden files have no directory names.
+// loadFile loads a file under its base name, so that golden files contain no directory names.
 func loadFile(t *testing.T, file string) (*Loaded, error) {
 	t.Helper()
 	content, err := readFile(file)
@@ -52,7 +52,7 @@ func loadFile(t *testing.T, file string) (*Loaded, error) {
 	return (&Flags{File: filepath.Base(file)}).load(content)
 }
 
-// TestWith: With rebuilds the same settings from the output of Given.
+// TestWith checks that With restores the settings from the output of Given.
 func TestWith(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)
@@ -69,7 +69,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// Every printed form of a configuration can be loaded and means the same.
+// Every printed form of a configuration can be loaded, and results in the same settings.
 func TestPrintedConfigurationLoads(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)
@@ -89,7 +89,7 @@ func TestPrintedConfigurationLoads(t *testing.T) {
 					t.Fatalf("%v\n%s", err, text)
 				}
 				if d := cmp.Diff(loaded.Settings, again.Settings, byText); d != "" {
-					t.Errorf("the printed configuration differs when loaded (-was +is):\n%s\n%s", d, text)
+					t.Errorf("the printed configuration differs after loading (-was +is):\n%s\n%s", d, text)
 				}
 				if len(again.Warnings) > 0 {
 					t.Errorf("warnings: %q", again.Warnings)

@@ -14,9 +14,9 @@ import (
 type translation struct {
 	field, flag, short string
 	kind               kind
-	// to is the path of the kube-ipvs setting; empty for none.
+	// to is the path of the kube-ipvs setting. It is empty if there is none.
 	to string
-	// translate returns the words for the kube-ipvs setting (nil to keep its value), warnings, and invalid words.
+	// translate returns the words for the kube-ipvs setting (nil keeps its value), the warnings, and the invalid words.
 	translate func(words []string) (ours, warnings []string, invalid []invalidWord)
 	// ours describes the effect, for help and documentation.
 	ours string
@@ -141,7 +141,7 @@ var inapplicables = []inapplicable{
 	{flag: "machine-id-file", why: "the agent does not use the machine ID"},
 }
 
-// zeroWords are the printed zero values of kube-proxy's types; kubeadm writes many of them.
+// zeroWords lists the printed zero values of kube-proxy's types. kubeadm writes many of them.
 var zeroWords = []string{"", "0", "0s", "false"}
 
 func (i inapplicable) needsWarning(word string) bool {
@@ -171,8 +171,8 @@ func dropUnset(inputs map[string]input) {
 	}
 }
 
-// completeServers completes the addresses of the servers as kube-proxy does: it adds a missing port, and an IPv6 bindAddress moves
-// the default addresses to IPv6.
+// completeServers completes the addresses of the servers as kube-proxy does. It adds missing ports, and uses IPv6 default addresses if bindAddress is
+// an IPv6 address.
 func completeServers(inputs map[string]input, bind input) {
 	for _, server := range []struct {
 		path, ipv6 string

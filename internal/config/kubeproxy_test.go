@@ -27,7 +27,7 @@ func TestEveryFieldOfKubeProxyIsKnown(t *testing.T) {
 	}
 }
 
-// A zero value counts as set only where kube-proxy's type distinguishes it from "not set": in a pointer or a bool.
+// A zero value counts as set only if kube-proxy's type, a pointer or a bool, distinguishes it from "not set".
 func TestZeroIsUnset(t *testing.T) {
 	have := map[string]reflect.StructField{}
 	leaves("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), have)
@@ -38,7 +38,7 @@ func TestZeroIsUnset(t *testing.T) {
 		field := have[row.path]
 		isValue := field.Type.Kind() == reflect.Pointer || field.Type.Kind() == reflect.Bool
 		if isValue == (row.kubeProxy == zeroIsUnset) {
-			t.Errorf("%s: zero is a value in kube-proxy: %t (type %s)", row.path, isValue, field.Type)
+			t.Errorf("%s: zero counts as a value in kube-proxy: %t (type %s)", row.path, isValue, field.Type)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) 
 	}
 }
 
-// All flags of kube-proxy 1.36 on Linux are known, except its one-shot flags, which the run command defines.
+// All flags of kube-proxy 1.36 on Linux are known. The run command defines its one-shot flags.
 func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)

@@ -15,7 +15,7 @@ type Loaded struct {
 	Settings
 	// Warnings name values that have no effect.
 	Warnings []string
-	origins  map[string]string // by path; only of settings that a file or flag sets
+	origins  map[string]string // by path, for settings that a file or flag sets
 	content  []byte            // of the file
 }
 
@@ -33,7 +33,8 @@ func (l *Loaded) Given() []Given {
 	return all
 }
 
-// With returns the defaults, overridden by the given values. It ignores settings and values that this version does not support.
+// With returns the defaults with the given values applied. It ignores settings and values that this version does not
+// support.
 func With(values map[string]string) *Settings {
 	l := newLoading()
 	for _, row := range table {
@@ -44,7 +45,7 @@ func With(values map[string]string) *Settings {
 	return &l.settings
 }
 
-// Load reads the file, if any, and overrides its settings with the flags. The error has one line for each mistake.
+// Load reads the file, if any, and overrides its settings with the flags. The error contains one line per mistake.
 func (f *Flags) Load() (*Loaded, error) {
 	if f.File == "" {
 		return f.load(nil)
@@ -56,7 +57,7 @@ func (f *Flags) Load() (*Loaded, error) {
 	return f.load(content)
 }
 
-// maxFile is the size limit of a configuration file, the same as for a ConfigMap.
+// maxFile is the size limit of a configuration file. ConfigMaps have the same limit.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {
@@ -149,8 +150,8 @@ func (l *loading) applyFlags(flags map[string]input) {
 	l.apply(inputs)
 }
 
-// collect returns the inputs from a file or from flags, by the path of the kube-ipvs setting. An input for the setting itself
-// overrides a translated input.
+// collect returns the inputs from a file or from flags, by the path of the kube-ipvs setting. An input for the kube-ipvs setting itself overrides a
+// translated input.
 func (l *loading) collect(source map[string]input, name func(field, flag string) string) map[string]input {
 	inputs := map[string]input{}
 	for _, t := range translations {

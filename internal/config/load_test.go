@@ -17,7 +17,7 @@ import (
 func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
-		want []string // parts of the error; none on success
+		want []string // parts of the error, or none on success
 	}{
 		{nil, nil},
 		{[]string{"--healthz-bind-address=", "--metrics-bind-address="}, nil},
@@ -52,11 +52,11 @@ func TestFlags(t *testing.T) {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			_, err := parse(t, c.args...).Load()
 			if (err != nil) != (len(c.want) > 0) {
-				t.Fatalf("error %v, want parts %q", err, c.want)
+				t.Fatalf("got error %v, want parts %q", err, c.want)
 			}
 			for _, part := range c.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error without %q: %v", part, err)
+					t.Errorf("the error does not contain %q: %v", part, err)
 				}
 			}
 		})
@@ -84,7 +84,7 @@ func TestPrecedence(t *testing.T) {
 	} {
 		got := strings.Join(rowOf(path).value(&l.Settings).words(), ",") + " from " + l.origin(path)
 		if got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestFlagOverridesFile(t *testing.T) {
 					continue
 				}
 				if got := strings.Join(row.value(&l.Settings).words(), ","); got != c.want || l.origin(row.path) != c.from {
-					t.Errorf("%s: %s from %s, want %s from %s", row.path, got, l.origin(row.path), c.want, c.from)
+					t.Errorf("%s: got %s from %s, want %s from %s", row.path, got, l.origin(row.path), c.want, c.from)
 				}
 			}
 		}
@@ -160,7 +160,7 @@ func fileOf(f format, path string, k kind, value string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, %s`, f.version, f.kind, text[1:])
 }
 
-// A file may contain the configuration in several forms. Any other form is an error.
+// A configuration file can have several forms. Any other form is an error.
 func TestFileForms(t *testing.T) {
 	for _, c := range []struct {
 		name, content string
@@ -192,9 +192,9 @@ func TestFileForms(t *testing.T) {
 			l, err := (&Flags{File: "f"}).load([]byte(c.content))
 			switch {
 			case err != nil && !strings.Contains(err.Error(), c.want):
-				t.Errorf("error %q, want %q", err, c.want)
+				t.Errorf("got error %q, want %q", err, c.want)
 			case err == nil && l.Scheduler != c.want:
-				t.Errorf("scheduler %s, want %s", l.Scheduler, c.want)
+				t.Errorf("got scheduler %s, want %s", l.Scheduler, c.want)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestUnreadableFiles(t *testing.T) {
 	write(t, big, strings.Repeat("#", maxFile+1))
 	for file, want := range map[string]string{filepath.Join(dir, "none"): "no such file", dir: "is a directory", big: "larger than 1048576 bytes"} {
 		if _, err := (&Flags{File: file}).Load(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
-			t.Errorf("%s: error %v, want %q and the file's name", file, err, want)
+			t.Errorf("%s: got error %v, want %q and the file's name", file, err, want)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func TestCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if name, err := l.Hostname(); err != nil || name != "node-1" {
-		t.Errorf("host name %q, %v", name, err)
+		t.Errorf("got host name %q, error %v", name, err)
 	}
 	prefixes := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
@@ -290,7 +290,7 @@ func TestInapplicableFlags(t *testing.T) {
 	}
 	for i, want := range []string{"feature gate X", "--bind-address-hard-fail", `--config-sync-period "1m"`} {
 		if len(l.Warnings) != 3 || !strings.Contains(l.Warnings[i], want) {
-			t.Fatalf("warnings %q, want %q in warning %d of 3", l.Warnings, want, i+1)
+			t.Fatalf("got warnings %q, want %q in warning %d of 3", l.Warnings, want, i+1)
 		}
 	}
 }

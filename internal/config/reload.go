@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Over returns the settings for an agent that is already running: l's values for settings that can change at run time, and the
-// running values for all others. waiting lists the paths of changed settings that require a restart.
+// Over returns the settings for an agent that is already running. Settings that can change at run time have l's values, and all others keep their
+// running values. waiting lists the paths of changed settings that require a restart.
 func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	over := *l
 	for _, row := range table {
@@ -43,8 +43,8 @@ var errHung = errors.New("read the configuration: the read hangs, so changes hav
 // Watch polls the file until the context ends. For each new version of the file, it calls changed with the new configuration, or
 // with the reason why the file cannot be used. Without a file it returns immediately.
 //
-// It polls because the file is small, because the kubelet updates a ConfigMap by replacing a symbolic link in another directory, and
-// because a node can run out of inotify instances.
+// It polls instead of using inotify. The file is small, the kubelet updates a ConfigMap by replacing a symbolic link in another directory, and a node
+// can run out of inotify instances.
 func (f *Flags) Watch(ctx context.Context, started *Loaded, interval time.Duration, changed func(*Loaded, error)) {
 	if f.File != "" {
 		newFileWatch(f, started).run(ctx, interval, func() ([]byte, error) { return readFile(f.File) }, changed)
@@ -80,7 +80,7 @@ func (w *fileWatch) run(ctx context.Context, interval time.Duration, read func()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	ended := make(chan func(), 1)
-	waits := 0 // number of intervals since the current read began; 0 if no read is running
+	waits := 0 // intervals since the current read began, or 0 if no read is running
 	for {
 		select {
 		case <-ctx.Done():

@@ -66,12 +66,12 @@ func TestFileWatch(t *testing.T) {
 		loaded, err, report := w.poll([]byte(step.content), step.err)
 		switch {
 		case report != (step.want != nothing):
-			t.Fatalf("step %d: reported %t (%v, %v), want %q", i, report, loaded, err, step.want)
+			t.Fatalf("step %d: reported is %t (%v, %v), want %q", i, report, loaded, err, step.want)
 		case !report:
 		case err != nil && !strings.Contains(err.Error(), step.want):
-			t.Errorf("step %d: error %v, want %q", i, err, step.want)
+			t.Errorf("step %d: got error %v, want %q", i, err, step.want)
 		case err == nil && (loaded.Scheduler != step.want || loaded.SyncPeriod != time.Minute):
-			t.Errorf("step %d: scheduler %s, sync period %s, want %s and the flag's 1m", i, loaded.Scheduler, loaded.SyncPeriod, step.want)
+			t.Errorf("step %d: got scheduler %s and sync period %s, want %s and 1m from the flag", i, loaded.Scheduler, loaded.SyncPeriod, step.want)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestWatchFollowsConfigMap(t *testing.T) {
 				t.Fatalf("reported %q, want %q", got, want)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%q not reported", want)
+			t.Fatalf("%q was not reported", want)
 		}
 	}
 	mount("..2", withScheduler("wlc"))
@@ -160,7 +160,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// atRunTime contains everything that a running agent adopts from changed settings.
+// atRunTime contains the settings that a running agent adopts.
 type atRunTime struct {
 	Compile                                              compile.Settings
 	SyncPeriod, MinSyncPeriod, CheckPeriod, DrainTimeout time.Duration
@@ -171,7 +171,7 @@ func takenAtRunTime(s *Settings) atRunTime {
 	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.CheckPeriod, s.DrainTimeout, s.LogLevel}
 }
 
-// A changed setting either reaches the running agent or is reported as waiting for a restart, as the table specifies.
+// A changed setting either reaches the running agent or is reported as waiting for a restart, depending on the table.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
 	// Some settings have an effect only if another setting has a certain value. These functions set that value.
 	matters := map[string]func(*Settings){
@@ -195,7 +195,7 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 			next, waiting := after.Over(before)
 			changes := !cmp.Equal(takenAtRunTime(&before.Settings), takenAtRunTime(&next.Settings), byText)
 			if changes != (row.applies == immediately) {
-				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.applies)
+				t.Errorf("a change reaches the running agent: %t, but the table says %q", changes, row.applies)
 			}
 			if d := cmp.Diff(map[applies][]string{immediately: nil, afterRestart: {row.path}}[row.applies], waiting); d != "" {
 				t.Errorf("settings that wait for a restart (-want +got)\n%s", d)
@@ -204,8 +204,8 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 	}
 }
 
-// A file system that hangs while the agent runs is reported as an error of the file. Once the file system responds,
-// the file is used again.
+// If the file system hangs while the agent is running, this is reported as an error of the file. Once the file system
+// responds, the file is used again.
 func TestFileWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := parse(t)
@@ -230,13 +230,13 @@ func TestFileWatchHangs(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(errs) != 1 || !errors.Is(errs[0], errHung) || reads != 1 {
-			t.Errorf("errors %v after %d reads", errs, reads)
+			t.Errorf("got errors %v after %d reads", errs, reads)
 		}
 		hangs.Store(false)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if last == nil || last.Scheduler != "wlc" {
-			t.Errorf("after the hang, the configuration is %v, errors %v", last, errs)
+			t.Errorf("after the hang, the configuration is %v, and the errors are %v", last, errs)
 		}
 		stop()
 	})

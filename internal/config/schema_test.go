@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
-// The chart's schema lists the fields of a configuration file, so that `helm lint` finds misspelled ones. This test generates the
-// lines of the definition "configuration"; the rest of the file is written by hand.
+// The chart's schema lists the fields of a configuration file, so that `helm lint` finds misspelled fields. This test generates the definition
+// "configuration". The rest of the file is written by hand.
 func TestChartSchema(t *testing.T) {
 	const file = "../../charts/kube-ipvs/values.schema.json"
 	const begin, end = "\n    \"configuration\": ", "\n    },\n"
@@ -27,7 +27,7 @@ func TestChartSchema(t *testing.T) {
 	goldentest.Compare(t, file, before+begin+definition+end+after)
 }
 
-// fieldSchema returns the schema of a field, or of a mapping with one line per field. Every field may be null, which means that it is not set.
+// fieldSchema returns the schema of a field, or of a mapping with one line per field. A null field is not set.
 func fieldSchema(path, indent string) string {
 	all := ourFields()
 	if _, leaf := all[path]; leaf {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Settings are the values of all settings. table.go describes each.
+// Settings contains the values of all settings, which table.go describes.
 type Settings struct {
 	NodeName string
 

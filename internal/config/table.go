@@ -12,13 +12,13 @@ import (
 type setting struct {
 	path string // in a kube-ipvs configuration file
 	flag string
-	// kubeProxy reports whether a KubeProxyConfiguration has the field under the same path.
+	// kubeProxy describes whether a KubeProxyConfiguration has the field under the same path.
 	kubeProxy kubeProxyField
-	// byDefault is the default value, as on a command line.
+	// byDefault is the default value in command-line syntax.
 	byDefault string
 	applies   applies
 	value     func(*Settings) value
-	// meaning is the help of the flag, and the description in the documentation.
+	// meaning is the flag's help text and the description in the documentation.
 	meaning string
 	// planning settings affect the wanted state. Their flags also exist in commands that do not run an agent.
 	planning bool
@@ -41,7 +41,7 @@ const (
 	zeroIsUnset                       // kube-proxy and kubeadm write the zero value for "not set"
 )
 
-// applies is the time when a change takes effect.
+// applies states when a change takes effect.
 type applies string
 
 const (
@@ -174,10 +174,10 @@ var table = []setting{
 
 	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", kubeProxy: sameField, byDefault: "32768", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.MaxPerCore, 0, math.MaxInt32) },
-		meaning: "limit of tracked connections per CPU, at most 1048576 in total; 0 keeps the kernel's limit"},
+		meaning: "limit on tracked connections per CPU, at most 1048576 in total; 0 keeps the kernel's limit"},
 	{path: "conntrack.min", flag: "conntrack-min", kubeProxy: sameField, byDefault: "131072", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return number(&s.Conntrack.Min, 0, math.MaxInt32) },
-		meaning: "minimum limit of tracked connections, regardless of the number of CPUs"},
+		meaning: "minimum limit on tracked connections, regardless of the number of CPUs"},
 	{path: "conntrack.tcpEstablishedTimeout", flag: "conntrack-tcp-timeout-established", kubeProxy: sameField,
 		byDefault: "24h", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return kernelTimeout(&s.Conntrack.TCPEstablished) },

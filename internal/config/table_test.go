@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// The trials need a kernel. This test does not.
+// The trials need a kernel, but this test does not.
 func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 	wanted := map[string]bool{}
 	for _, row := range table {
@@ -15,7 +15,7 @@ func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 	}
 	for path := range boundsTrials {
 		if !wanted[path] {
-			t.Errorf("trial for %s, which is not a setting with bounds", path)
+			t.Errorf("there is a trial for %s, which is not a setting with bounds", path)
 		}
 	}
 }

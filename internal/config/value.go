@@ -15,7 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// kind is the form of a value: which YAML types a file may use for it, and how many words it has. Help shows the kind after a flag.
+// kind is the form of a value. It determines which YAML types a file may use, and how many words the value has. Help
+// shows the kind after a flag.
 type kind string
 
 const (
@@ -34,7 +35,8 @@ func (k kind) isList() bool { return k == kindList || k == kindPairs }
 // value parses and prints one setting.
 type value struct {
 	kind kind
-	// choices are the only valid words; bounds are the smallest and largest valid numbers. Both are nil if only the kind limits the value.
+	// choices lists the valid words. bounds contains the smallest and the largest valid number. Both are nil if the
+	// kind is the only limit.
 	choices []string
 	bounds  *[2]int
 	// set parses words. If any word is invalid, the setting does not change.
@@ -110,7 +112,8 @@ func longerThanZero(at *time.Duration) value {
 	return duration(at, "must be a duration longer than 0, such as 24h", func(d time.Duration) bool { return d > 0 })
 }
 
-// maxKernelSeconds is the longest timeout that every kernel accepts. The kernel counts ticks of 1 ms or more in 31 bits.
+// maxKernelSeconds is the longest timeout that every kernel accepts. The kernel counts ticks of at least 1 ms in 31
+// bits.
 const maxKernelSeconds = math.MaxInt32 / 1000
 
 // kernelTimeout is a timeout that the kernel keeps in whole seconds.
@@ -238,7 +241,7 @@ func nodePorts(at *compile.NodePortAddresses) value {
 	}
 }
 
-// quote formats words for a message: everything except numbers and durations is quoted.
+// quote formats words for a message. It quotes everything except numbers and durations.
 func quote(k kind, words ...string) string {
 	joined := strings.Join(words, ",")
 	special := func(r rune) bool {

@@ -1,5 +1,5 @@
-// Package daemon puts the agent together: configuration, source, kernel, loop, telemetry and status socket. It makes no decisions
-// itself. The plan and cleanup commands use it to open the same node.
+// Package daemon assembles the agent from its configuration, source, kernel, loop, telemetry and status socket. It makes no decisions itself. The
+// plan and cleanup commands use it to open the same node.
 //
 // May import: every package that it connects, client-go's rest and zap.
 package daemon
@@ -28,10 +28,10 @@ const drainInterval = 5 * time.Second
 type Config struct {
 	Version, Commit string
 	Machine         Machine
-	// Flags are the command-line flags, which each reload applies again. Loaded is the initial configuration.
+	// Flags are the command-line flags, which every reload applies again. Loaded is the initial configuration.
 	Flags  *config.Flags
 	Loaded *config.Loaded
-	// Level is the level of Log; a reload can change it.
+	// Level is the level of Log. A reload can change it.
 	Level zap.AtomicLevel
 	Log   *zap.Logger
 }
@@ -56,7 +56,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// serve opens the parts, runs them concurrently and closes them. second describes a process that might be a second agent; nil for none.
+// serve opens the parts, runs them concurrently and closes them. second describes a process that might be a second
+// agent. It is nil if there is none.
 func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
 	node, err := OpenNode(ctx, cfg.Machine, settings, log)
@@ -160,7 +161,7 @@ func loopSettings(s *config.Settings) agent.Config {
 	}
 }
 
-// signal is a channel with a buffer of one: sending again before the message is received has no effect.
+// signal is a channel with a buffer of one. Sending again before the message is received has no effect.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }

@@ -33,13 +33,13 @@ type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
 	writers []string
-	// walks counts walks through connection tracking; ruleWrites counts the writes of each family's rules.
+	// walks counts walks through connection tracking. ruleWrites counts the writes of each family's rules.
 	walks      crowd
 	ruleWrites map[inet.Family]*crowd
 	looked     bool
 }
 
-// HasDevice fails on the first call, as if an interface of another type had the device's name. The agent must start anyway, and its syncs
+// HasDevice fails on the first call, as if an interface of a different type had the device's name. The agent must start anyway, and its syncs must
 // report the failure.
 func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	r.mu.Lock()
@@ -51,7 +51,7 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	return r.Fake.HasDevice(ctx)
 }
 
-// Apply records the writing goroutine. A separate goroutine writes rules.
+// Apply records the goroutine that writes. A separate goroutine writes rules.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if ops[0].KindOf() == kernel.KindRules {
 		defer r.count(r.ruleWrites[ops[0].Object.(kernel.Ruleset).Family])()
@@ -67,10 +67,10 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return r.Fake.Apply(ctx, ops)
 }
 
-// crowd counts the calls in progress, and the maximum that ran at the same time.
+// crowd counts the calls in progress. most is the maximum so far.
 type crowd struct{ running, most int }
 
-// count records the start of a call; the returned function records its end.
+// count records the start of a call. The returned function records its end.
 func (r *recorder) count(c *crowd) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +175,7 @@ func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
 			return v
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("last answer: %+v, %v", v, err)
+			t.Fatalf("the last answer was %+v, error %v", v, err)
 		}
 	}
 }
@@ -184,7 +184,8 @@ func services(n int) func(*view.View) bool {
 	return func(v *view.View) bool { return v.Agent.LastFullSync != nil && v.Totals.Services == n }
 }
 
-// TestBadServiceDoesNotAffectOthers proves I11: an invalid Service is a Problem, and the other one is served.
+// TestBadServiceDoesNotAffectOthers proves I11: an invalid Service is reported as a Problem, and the valid Service is
+// served.
 func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	r := start(t, map[string]string{"bad.yaml": badService, "good.yaml": goodService})
 	v := r.await(t, services(1))
@@ -194,12 +195,12 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	servers := r.kernel.State().Servers
 	if _, served := servers[key]; !served || len(servers) != 1 {
-		t.Errorf("virtual servers %v", servers)
+		t.Errorf("got virtual servers %v", servers)
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules, even while the source changes
-// and other goroutines request views.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one goroutine at a time writes rules, even while the source changes and
+// other goroutines request views.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))
@@ -220,9 +221,9 @@ func TestOneWriter(t *testing.T) {
 	r.kernel.mu.Lock()
 	defer r.kernel.mu.Unlock()
 	if len(r.kernel.writers) != 1 {
-		t.Errorf("goroutines that wrote: %v, want one", r.kernel.writers)
+		t.Errorf("these goroutines wrote to the kernel: %v; want one", r.kernel.writers)
 	}
 	if v4, v6 := r.kernel.ruleWrites[inet.IPv4].most, r.kernel.ruleWrites[inet.IPv6].most; r.kernel.walks.most != 1 || v4 != 1 || v6 != 1 {
-		t.Errorf("%d walks through connection tracking, %d and %d writes of a family's rules at a time, want one", r.kernel.walks.most, v4, v6)
+		t.Errorf("%d walks through connection tracking, and %d and %d writes of a family's rules, ran at a time; want one", r.kernel.walks.most, v4, v6)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A call on a hung file system never returns, and nothing can interrupt it. The functions in this file abandon its goroutine.
+// A call on a hung file system never returns, and nothing can interrupt it. The functions in this file abandon the
+// goroutine of such a call.
 
 const (
 	// readLimit is how long the agent waits for an optional file when it starts.
@@ -34,7 +35,7 @@ func readWithin[T any](read func() (T, error)) (value T, err error) {
 	}
 }
 
-// stopsInTime runs a part until the context ends. It reports whether the part returned within stopLimit after that.
+// stopsInTime runs a part until the context ends. It reports whether the part then returns within stopLimit.
 func stopsInTime(ctx context.Context, part func(context.Context)) bool {
 	ended := make(chan struct{})
 	go func() {

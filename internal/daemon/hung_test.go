@@ -23,7 +23,7 @@ func TestHungSnapshot(t *testing.T) {
 			return &lastknown.State{}, nil
 		})
 		if s.err == nil || s.lastKnown() != nil {
-			t.Errorf("error %v, state %v", s.err, s.earlier)
+			t.Errorf("got error %v, state %v", s.err, s.earlier)
 		}
 	})
 }
@@ -35,7 +35,8 @@ func TestReadsInTimeReturnTheirResult(t *testing.T) {
 	}
 }
 
-// A part that waits for a hung file system does not keep the agent from exiting. The agent waits for all other parts.
+// A part that waits for a hung file system does not keep the agent from exiting. Before it exits, the agent waits for
+// all other parts.
 func TestHungFileAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -49,7 +50,7 @@ func TestHungFileAtTheEnd(t *testing.T) {
 			t.Error("the agent exited before the last write finished")
 		}
 		if !stopsInTime(t.Context(), func(context.Context) {}) {
-			t.Error("a part that returned on its own counts as hung")
+			t.Error("stopsInTime reports that a part that returned is hung")
 		}
 	})
 }

@@ -24,11 +24,12 @@ import (
 
 // Machine is the daemon's interface to the operating system. Tests replace it.
 type Machine struct {
-	// Check probes the machine and chooses its mode. Open opens the kernel in that mode; it also returns the source
-	// ports of the node's own connections.
+	// Check probes the machine and chooses its mode. Open opens the kernel in that mode, and returns the source ports
+	// of the node's own connections.
 	Check func(context.Context, preflight.Needs) preflight.Result
 	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
-	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
+	// Lock waits for the node lock. While another process holds the lock, Lock calls waiting with an error that
+	// describes that process.
 	Lock           func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
 }
@@ -38,7 +39,7 @@ func ThisMachine() Machine {
 	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM}
 }
 
-// Kernel is the kernel of a node, for the agent and for commands.
+// Kernel gives the agent and the commands access to a node's kernel.
 type Kernel interface {
 	agent.Kernel
 	Watch(ctx context.Context, disturbed, moved func())
@@ -171,8 +172,8 @@ func records(families []inet.Family) (all []live.Records) {
 	return all
 }
 
-// sysctlNames returns the names of all sysctls that the agent sets, now or after a reload, because the kernel reader receives the names
-// only once.
+// sysctlNames returns the names of all sysctls that the agent sets now or might set after a reload, because the kernel reader receives the names only
+// once.
 func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	all := *settings
 	all.StrictARP = true

@@ -41,8 +41,7 @@ func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
 	return changes, err
 }
 
-// PlanDir returns the wanted state for a directory of manifests, and the Problems of its objects. It does not depend on this
-// machine.
+// PlanDir returns the wanted state for a directory of manifests, and the Problems of its objects. The result does not depend on this machine.
 func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Problem, error) {
 	name, err := settings.Hostname()
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 
 const oomScoreFile = "/proc/self/oom_score_adj"
 
-// protectFromOOM sets the OOM score adjustment of this process. A node without its agent keeps serving, but no longer follows the
-// cluster. A container cannot go below the value that the kubelet has set. For critical pods the kubelet's value is -997, which is
-// low enough.
+// protectFromOOM sets the OOM score adjustment of this process. Without its agent, a node keeps serving, but no longer follows the cluster. A
+// container cannot go below the value that the kubelet has set. For critical pods, that is -997, which is low enough.
 func protectFromOOM(adjustment int, log *zap.Logger) {
 	err := os.WriteFile(oomScoreFile, []byte(strconv.Itoa(adjustment)), 0o644)
 	if err == nil {

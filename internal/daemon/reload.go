@@ -17,7 +17,7 @@ const configInterval = 5 * time.Second
 // current is the effective configuration. Every goroutine may read it.
 type current struct {
 	inForce atomic.Pointer[config.Loaded]
-	// refused is the error of the current configuration file; nil if it is valid.
+	// refused is the error of the current configuration file, or nil if the file is valid.
 	refused atomic.Pointer[string]
 }
 
@@ -36,14 +36,14 @@ func (c *current) fileError() string {
 	return ""
 }
 
-// reloader passes changes of the configuration file to the agent.
+// reloader passes changes in the configuration file to the agent.
 type reloader struct {
 	flags   *config.Flags
 	current *current
 	reload  chan<- agent.Reload
 	level   zap.AtomicLevel
 	log     *zap.Logger
-	// nftables is true if the agent's rules are in nftables, where they cannot override the host's firewall.
+	// nftables is true if the agent's rules are in nftables. Such rules cannot override the host's firewall.
 	nftables bool
 }
 
@@ -87,7 +87,7 @@ func (r *reloader) take(ctx context.Context, changed *config.Loaded, err error) 
 	}
 }
 
-// agentSettings are the settings that can change while the agent runs.
+// agentSettings returns the settings that can change while the agent is running.
 func agentSettings(s *config.Settings) agent.Settings {
 	return agent.Settings{
 		Compile: s.Compile(), AuditInterval: s.SyncPeriod, CheckInterval: s.CheckPeriod, MinInterval: s.MinSyncPeriod, DrainTimeout: s.DrainTimeout,

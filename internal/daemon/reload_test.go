@@ -24,8 +24,8 @@ import (
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
 
-// TestReload: changes to the file take effect without a restart, and the log names the settings that need a
-// restart. An invalid file changes nothing; the log and the status show its error until the file is valid.
+// TestReload: changes to the file take effect without a restart, and the log names the settings that need a restart.
+// An invalid file changes nothing. The log and the status show its error until the file is valid.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write := func(text string) {
@@ -54,10 +54,10 @@ func TestReload(t *testing.T) {
 
 	write("ipvs: {scheduler: wlc, syncPeriod: 10s}\nlogging: {level: debug}\noomScoreAdj: 7\n")
 	if s := <-reload; s.Compile.Scheduler != "wlc" || s.AuditInterval != 10*time.Second || r.level.Level() != zapcore.DebugLevel {
-		t.Errorf("applied: %+v, log level %s", s, r.level.Level())
+		t.Errorf("applied %+v, log level %s", s, r.level.Level())
 	}
 	if !logged(logs, zap.WarnLevel, "need an agent restart", "oomScoreAdj") {
-		t.Errorf("no warning that oomScoreAdj needs a restart: %v", logs.All())
+		t.Errorf("the log contains no warning that oomScoreAdj needs a restart: %v", logs.All())
 	}
 	if adj := r.current.settings().OOMScoreAdj; adj == 7 {
 		t.Error("a setting that needs a restart took effect")
@@ -66,17 +66,17 @@ func TestReload(t *testing.T) {
 	write("ipvs: {scheduler: fastest}\n")
 	await(t, "the invalid file is refused", func() bool { return strings.Contains(r.current.fileError(), `c.yaml:4: ipvs.scheduler "fastest"`) })
 	if !logged(logs, zap.ErrorLevel, "keeping the previous settings", `ipvs.scheduler "fastest"`) || r.current.settings().Scheduler != "wlc" {
-		t.Errorf("scheduler %s; %v", r.current.settings().Scheduler, logs.All())
+		t.Errorf("got scheduler %s; log %v", r.current.settings().Scheduler, logs.All())
 	}
 	write("ipvs: {scheduler: sh}\n")
 	if s := <-reload; s.Compile.Scheduler != "sh" || !slices.Contains(s.Changed, "ipvs.scheduler") || r.current.fileError() != "" {
-		t.Errorf("applied: %+v; refused because of %q", s, r.current.fileError())
+		t.Errorf("applied %+v; the file was refused because of %q", s, r.current.fileError())
 	}
 	stop()
 	<-ended
 }
 
-// TestReloadPassesOnEverySetting: the agent receives every setting that can change at run time.
+// TestReloadPassesOnEverySetting checks that the agent receives every setting that can change at run time.
 func TestReloadPassesOnEverySetting(t *testing.T) {
 	common := []string{
 		"--masquerade-all", "--nodeport-addresses=primary", "--ipvs-exclude-cidrs=203.0.113.0/24", "--accept-service-traffic",
@@ -130,8 +130,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A reload may enable any sysctl. The kernel reader receives the names only at startup, so it must read all of
-// them.
+// A reload may enable any sysctl. The kernel reader receives the names only at startup, so it must read all sysctls.
 func TestSysctlsOfEveryReload(t *testing.T) {
 	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
 		var on config.Settings

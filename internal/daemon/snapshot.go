@@ -18,11 +18,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// freshFor is the maximum age of the last message about each kind. If a message is older, no snapshot is written. A
-// watch without changes receives about one bookmark a minute.
+// freshFor is the maximum age of the last message about each kind of object. If a message is older, no snapshot is
+// written. Even without changes, a watch receives about one bookmark a minute.
 const freshFor = 5 * time.Minute
 
-// snapshot is the file with the last known state of the cluster; nil if none is configured.
+// snapshot is the file with the last known state of the cluster. It is nil if no file is configured.
 type snapshot struct {
 	path     string
 	source   *Source
@@ -77,8 +77,8 @@ func (s *snapshot) use(node string, read func() (*lastknown.State, error)) {
 	}
 }
 
-// authorities lists the certificate authorities that the agent currently trusts for the API server. They can change, because
-// client-go rereads a changed file.
+// authorities lists the certificate authorities that the agent currently trusts for the API server. They can change, because client-go rereads the
+// file when it changes.
 func authorities(api *rest.Config) ([]string, error) {
 	if api.Insecure {
 		return nil, nil
@@ -115,7 +115,7 @@ func (s *snapshot) run(ctx context.Context) {
 	}
 }
 
-// fresh reports whether the API server has recently sent something about every kind.
+// fresh reports whether the API server has recently sent a message about every kind of object.
 func (s *snapshot) fresh() bool {
 	if len(s.source.lastErrors()) > 0 {
 		return false
@@ -139,7 +139,7 @@ func (s *snapshot) wrote(at time.Time, err error) {
 	}
 }
 
-// lacking returns the reason why the API server's objects are not known yet.
+// lacking explains why the API server's objects are not known yet.
 func (s *snapshot) lacking() string {
 	if len(s.source.lastErrors()) > 0 {
 		return "API server unavailable"

@@ -71,22 +71,22 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	write(running)
 	trust(next, old)
 	if s := start(); s.lastKnown() == nil {
-		t.Errorf("an added authority: %v", s.err)
+		t.Errorf("with an added authority: %v", s.err)
 	}
 	write(running)
 	trust(next)
 	if s := start(); s.lastKnown() == nil {
-		t.Errorf("the new authority alone: %v", s.err)
+		t.Errorf("with only the new authority: %v", s.err)
 	}
 	trust(rebuilt)
 	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "from a different cluster") {
-		t.Errorf("a rebuilt cluster: error %v", s.err)
+		t.Errorf("with a rebuilt cluster, got error %v", s.err)
 	}
 	if err := os.Remove(bundle); err != nil {
 		t.Fatal(err)
 	}
 	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "certificate authority") {
-		t.Errorf("without a bundle: error %v", s.err)
+		t.Errorf("without a bundle, got error %v", s.err)
 	}
 }
 
@@ -107,12 +107,12 @@ func TestTrustedAuthorities(t *testing.T) {
 		"data, not a file": {rest.TLSClientConfig{CAData: a, CAFile: file}, lastknown.Authorities(a)},
 	} {
 		if got, err := authorities(&rest.Config{TLSClientConfig: c.tls}); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, %v; want %v", what, got, err, c.want)
+			t.Errorf("%s: got %v, %v; want %v", what, got, err, c.want)
 		}
 	}
 }
 
-// A slow list is not an outage: the log distinguishes the two.
+// The log distinguishes between a slow list and an outage.
 func TestWhyASnapshotIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs map[model.Kind]error

@@ -32,13 +32,14 @@ type Runner interface {
 // Source is the source of Services: an API server or a directory of manifests.
 type Source struct {
 	Source Runner
-	// api is the API server; nil for manifests.
+	// api is the configuration of the API server's client. It is nil if the source is a directory of manifests, like
+	// the functions below.
 	api *rest.Config
-	// lastContact returns the time of the last message about each kind of object; nil for manifests.
+	// lastContact returns the time of the last message about each kind of object.
 	lastContact func() map[model.Kind]time.Time
-	// contacts returns the addresses of the API server that are known so far; nil for manifests.
+	// contacts returns the addresses of the API server that are known so far.
 	contacts func() []netip.AddrPort
-	// lastErrors returns the errors of failing watches by kind; nil for manifests.
+	// lastErrors returns the errors of failing watches by kind.
 	lastErrors func() map[model.Kind]error
 }
 
@@ -66,7 +67,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 func openTelemetry(
 	ctx context.Context, cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
-	serving, _ := node.Kernel.HasDevice(ctx) // the first sync reports an error
+	serving, _ := node.Kernel.HasDevice(ctx) // the first sync reports the error
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
 		Version:        cfg.Version,
@@ -128,7 +129,8 @@ func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	return failure
 }
 
-// awaitSync runs the source until it has listed all objects. The error names the missing kinds and the reasons.
+// awaitSync runs the source until it has listed all objects. The error names the missing kinds of objects and the
+// reasons.
 func (s *Source) awaitSync(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

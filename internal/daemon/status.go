@@ -60,7 +60,8 @@ func (a *statusServer) complete(v *view.View) {
 	v.AddNodeProblems(a.problems())
 }
 
-// sources returns one source per kind of object from the API server, or the directory of manifests, which has no last contact.
+// sources returns one source for each kind of object from the API server. If the source is a directory of manifests, it
+// returns only that, without a last contact.
 func (a *statusServer) sources() []view.Source {
 	if a.source.lastContact == nil {
 		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}
@@ -82,7 +83,7 @@ func (a *statusServer) sources() []view.Source {
 	return all
 }
 
-// KernelRelease returns the output of uname -r; empty if it is unknown.
+// KernelRelease returns the output of uname -r, or an empty string if it is unknown.
 func KernelRelease() string {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {

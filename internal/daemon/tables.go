@@ -20,7 +20,7 @@ type tables struct {
 	next time.Time
 }
 
-// Counting IPVS connections takes at most 1/tableShare of the time, because it is slow with many destinations.
+// Counting IPVS connections is slow with many destinations, so it may take at most 1/tableShare of the time.
 const tableShare = 500
 
 func (t *tables) read() telemetry.Tables {

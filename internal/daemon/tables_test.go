@@ -11,7 +11,7 @@ import (
 func TestReadNumber(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nf_conntrack_count")
 	if n := readNumber(file); n != nil {
-		t.Errorf("a missing file: got %d, want nil", *n)
+		t.Errorf("readNumber of a missing file = %d, want nil", *n)
 	}
 	for text, want := range map[string]uint64{"241011\n": 241011, "0\n": 0} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -23,7 +23,7 @@ func TestReadNumber(t *testing.T) {
 	}
 }
 
-// Virtual servers from before a data plane switch stay in the kernel. Their table is not reported.
+// After a switch to nftables, old virtual servers stay in the kernel, but IPVS's connection table is not reported.
 func TestNoIPVSTableWhereNFTablesBalances(t *testing.T) {
 	got := (&tables{mode: kernel.NFTablesOnly}).read()
 	if got.Connections != nil || got.Buckets != nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
-// traffic reads the counters of virtual servers for metrics. It has its own socket, so that scrapes do not wait for the loop.
+// traffic reads the counters of virtual servers for metrics. It has its own socket, so scrapes do not wait for the
+// agent's loop.
 type traffic struct{ servers *ipvs.Backend }
 
-// openTraffic reads no counters if nftables balances connections, because nftables maps have none.
+// openTraffic opens no socket if nftables balances connections, because nftables maps have no counters.
 func openTraffic(settings *config.Settings, mode kernel.Mode) (*traffic, error) {
 	if mode.NFTablesBalances() || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return &traffic{}, nil
@@ -29,7 +30,7 @@ func (t *traffic) close(log *zap.Logger) {
 		return
 	}
 	if err := t.servers.Close(); err != nil {
-		log.Warn("closing the socket of traffic counters failed", zap.Error(err))
+		log.Warn("closing the socket for traffic counters failed", zap.Error(err))
 	}
 }
 

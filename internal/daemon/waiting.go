@@ -59,7 +59,7 @@ func (w *waitingRoom) open(ctx context.Context) {
 	if settings.StatusSocket == "" {
 		return
 	}
-	// Failures are not logged: the process that holds the lock usually uses the socket as well.
+	// Failures are not logged, because the process that holds the lock usually listens on the same socket.
 	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
 	w.running.Go(func() { server.Run(ctx) })
 }

@@ -27,7 +27,8 @@ func freeAddress(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", freeport.Get(t))
 }
 
-// TestWaitingAgentReportsReason: without responses, the kubelet would kill the agent, and operators could not see what it waits for.
+// TestWaitingAgentReportsReason: without responses, the kubelet would kill the agent, and operators could not see
+// what it is waiting for.
 func TestWaitingAgentReportsReason(t *testing.T) {
 	health, metrics, socket := freeAddress(t), freeAddress(t), filepath.Join(t.TempDir(), "run", "agent.sock")
 	held := fmt.Errorf("%w (kube-ipvs run, process 42)", nodelock.ErrHeld)

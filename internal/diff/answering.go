@@ -27,8 +27,8 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
-// match returns the virtual server that receives new connections to a port once all wanted virtual servers exist. The port's own virtual
-// server receives them while it exists, wanted or not.
+// match returns the virtual server that receives new connections to a port once all wanted virtual servers exist. While the port's own
+// virtual server exists, it receives them even if it is unwanted.
 func match(w *Target, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := have.Servers[port]

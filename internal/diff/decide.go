@@ -11,15 +11,15 @@ import (
 
 // Scope selects what to compare.
 type Scope struct {
-	// All compares everything; if false, only touched objects are compared.
+	// All is true if everything is compared, and false if only touched objects are compared.
 	All bool
 	// Touched are the objects whose wanted state may have changed. Decide adds the objects that its decisions affect.
 	Touched *want.Touched
 	// Listed is true if the kernel state comes from a fresh listing, which may lack virtual servers and does not show connection limits.
 	Listed bool
-	// LookedUp reports whether a virtual server was looked up for this decision; nil if none was.
+	// LookedUp reports whether a virtual server was looked up for this decision. It is nil if no virtual server was looked up.
 	LookedUp func(kernel.ServerKey) bool
-	// Withhold removes objects that must wait from Touched. It may be nil.
+	// Withhold removes from Touched the objects that must wait. It may be nil.
 	Withhold func(*want.Touched)
 }
 
@@ -39,7 +39,7 @@ type Decision struct {
 	Found
 }
 
-// Found is what the kernel contains beyond the wanted state.
+// Found describes problems that the agent reports but does not fix.
 type Found struct {
 	Leftovers Leftovers
 	// IPv6Off is true if wanted addresses cannot be bound because IPv6 is disabled.
@@ -48,8 +48,8 @@ type Found struct {
 
 // Decide compares the target with the kernel state. It first decides which virtual servers are foreign and which linger.
 //
-// In an incremental sync, an object is removed only if it has an owner record: have may contain foreign objects from the last full read, and an
-// address once wanted by a Service may now belong to another program.
+// An incremental sync removes only objects with an owner record: the remembered state may contain foreign objects from the last full read, and
+// another program may now use an address that a Service used before.
 func Decide(t *Target, have *kernel.State, s Scope, opt Options) (d Decision) {
 	if !s.All {
 		t.settleLingering(have, t.nearTouched(s.Touched), s.Touched, opt)
@@ -125,7 +125,7 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
 }
 
-// Look returns what the kernel contains beyond the wanted state.
+// Look returns the problems that the agent reports but does not fix.
 func Look(t *Target, have *kernel.State, opt Options) Found {
 	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
 }

@@ -21,13 +21,13 @@ type Failures struct {
 	perPort map[kernel.ServerKey][]kernel.ServerKey
 }
 
-// NewFailures returns the Failures of a full sync before its first operation. The caller advances have.
+// NewFailures returns the Failures for a full sync. The caller updates have after each successful operation.
 func NewFailures(w *Target, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so failures of the base are
-// remembered. All other failures are forgotten.
+// Next returns the Failures for an incremental sync. It keeps failures of the base that all Services depend on, because an incremental
+// sync does not compare the base. It drops all other failures.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
 	for c, err := range f.missing {
@@ -71,7 +71,7 @@ func (e skippedError) Unwrap() error { return e.cause }
 // wanted virtual server is bound even if others could not be created. Their ports stay closed.
 var errUnserved = errors.New("none of the address's wanted virtual servers exists")
 
-// Blocks returns the reason why an operation must be skipped; nil if it can run.
+// Blocks returns the reason why an operation must be skipped, or nil if it can run.
 func (f *Failures) Blocks(op kernel.Op) error {
 	if len(f.missing) > 0 {
 		for _, c := range f.needs(op) {
@@ -123,8 +123,8 @@ const (
 	addressGone          // the address is not on kube-ipvs0
 	guarded              // the port is in the sets of its guards
 	guardGone            // the port is in no guard's set
-	destinationsSet      // the destinations are as wanted
-	portClosed           // the port is not in a set that accepts packets
+	destinationsSet      // the virtual server has the wanted destinations
+	portClosed           // the port is in no set of open ports
 	serverGone           // the virtual server does not exist
 	limitsRecorded       // the set of connection limits contains the virtual server
 )
@@ -238,7 +238,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	switch {
 	case set.VIPs:
 		needed := []condition{address(addressGone, m.Element.Addr)}
-		for _, allPorts := range serversFor(m.Element) { // at a node address, it would receive the packets to every port
+		for _, allPorts := range serversFor(m.Element) { // at a node address, an all-ports server would receive the packets to every port
 			needed = append(needed, server(serverGone, allPorts))
 		}
 		return needed
@@ -264,7 +264,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	return nil
 }
 
-// A virtual server with source ranges, or for all ports, also needs the guard of the whole address.
+// An all-ports server also needs the guard of the whole address, and so does a virtual server with source ranges.
 func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
 	if wanted := f.want.Server(key); wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
@@ -278,7 +278,7 @@ func (f *Failures) guardsAddress(m kernel.Member) bool {
 	return set.Timing == want.Guard && m.Element.Protocol == 0
 }
 
-// failedAt lists what failed on the ports of an address, sorted. An entry for the whole address may guard any port there.
+// failedAt lists the missing conditions of an address's ports, sorted. An entry for the whole address may guard any of these ports.
 func (f *Failures) failedAt(addr netip.Addr) []condition {
 	var failed []condition
 	for c := range f.missing {
@@ -315,7 +315,7 @@ func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 		add(successor)
 	}
 	if key == key.AllPorts() {
-		for _, successor := range f.perPortOf(key) { // also if the address is now the node's own
+		for _, successor := range f.perPortOf(key) { // needed even if the address is now the node's own
 			add(successor)
 		}
 	}

@@ -52,7 +52,8 @@ func planTouched(w *Target, have *kernel.State, touched *want.Touched, opt Optio
 	return b.plan()
 }
 
-// BaseDiffers reports whether the base that all Services depend on differs: sysctls, timeouts, the device, rules and the sets themselves.
+// BaseDiffers reports whether the kernel differs from the wanted base. All Services depend on the base: sysctls, timeouts, the
+// device, rules and the sets themselves.
 func BaseDiffers(w *Target, have *kernel.State, opt Options) bool {
 	b := &builder{seed: w.Base().Seed}
 	b.base(w, have, opt)
@@ -101,7 +102,7 @@ func (b *builder) sets(w *Target, have *kernel.State) {
 		}
 	}
 	for name, set := range have.Sets {
-		// Rules of a family that this node no longer serves still use its sets. Only cleanup removes those rules.
+		// If this node no longer serves a family, the family's rules still use its sets. Only cleanup removes those rules.
 		if _, ok := w.Set(name); !ok && slices.Contains(families, set.Family) {
 			b.add(phaseSetsOut, kernel.Delete, set)
 		}
@@ -177,7 +178,7 @@ func (b *builder) address(w *Target, have *kernel.State, addr netip.Addr) {
 }
 
 func (b *builder) allServers(w *Target, have *kernel.State, opt Options) {
-	for _, key := range w.Keys() { // destinations keep this order
+	for _, key := range w.Keys() { // sortOps keeps this order for destinations
 		b.server(w, have, key, opt)
 	}
 	for key := range have.Servers {
@@ -200,7 +201,7 @@ func (b *builder) server(w *Target, have *kernel.State, key kernel.ServerKey, op
 		}
 		b.destinations(wanted, current.Destinations, opt)
 	case exists && w.Foreign()[key] == nil:
-		b.add(phaseServersOut, kernel.Delete, current.Server) // this deletes its destinations, too
+		b.add(phaseServersOut, kernel.Delete, current.Server) // this also deletes its destinations
 	}
 }
 

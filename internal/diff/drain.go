@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options contain what the caller knows beyond the two states. A nil function means that the caller does not know.
+// Options provide facts that the two states do not contain. If a function is nil, its fact is unknown.
 type Options struct {
 	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Counts from an earlier read never
 	// justify removing a destination.
@@ -43,8 +43,8 @@ func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {
 
 func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil || !o.Contested(key) }
 
-// Draining reports whether a destination gets no new connections and waits until its last connection ends. Only the kernel's state
-// decides this (I9): the destination has weight 0 and is not wanted.
+// Draining reports whether a destination receives no new connections and stays only until its last connection ends. Only the kernel's
+// state decides this (I9): the destination has weight 0 and is not wanted.
 func Draining(server *want.Server, have kernel.ObservedDestination) bool {
 	return have.Weight == 0 && !sends(server, have)
 }
@@ -82,7 +82,7 @@ func (b *builder) mayDrain(server *want.Server, opt Options) bool {
 	return b.drain[server.Owner.Service] <= opt.Room(server)
 }
 
-// IsRepair returns false for the removal of a drained destination, which a full sync may plan although nothing else has changed.
+// IsRepair returns false for the removal of a drained destination. A full sync may plan this removal even if nothing has drifted.
 func IsRepair(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	return !ok || op.Verb != kernel.Delete || d.Weight != 0

@@ -30,7 +30,7 @@ func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 		}
 		for _, d := range pods(family, endpoints) {
 			if n := first[d.Addr]; n < nodes/endpoints/2 || n > nodes/endpoints*2 {
-				t.Errorf("%s: %s is the first on %d of %d nodes", family, d.Addr, n, nodes)
+				t.Errorf("%s: %s comes first on %d of %d nodes", family, d.Addr, n, nodes)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, f
 	}
 }
 
-// I8 for guards: which operations are skipped if an operation on a guard fails.
+// I8: if an operation on a guard fails, the operations that depend on it are skipped.
 func TestFailuresOfGuards(t *testing.T) {
 	const (
 		allow    = "ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
@@ -78,7 +78,7 @@ func TestFailuresOfGuards(t *testing.T) {
 		fails    string
 		skips    []string
 	}{
-		{nil, remote, allow, nil}, // the range's clients wait; other clients stay blocked
+		{nil, remote, allow, nil}, // clients in the source range stay blocked, too, but nothing else depends on the entry
 		{nil, remote, guard, []string{add, dest, open, bind}},
 		{nil, remote, firewall, []string{add, dest, open, bind}},
 		{nil, remote, early, []string{add, dest, open, bind}},
@@ -106,7 +106,7 @@ func TestFailuresOfGuards(t *testing.T) {
 	}
 }
 
-// I8: which operations are skipped if an operation fails.
+// I8: if an operation fails, the operations that depend on it are skipped.
 func TestFailures(t *testing.T) {
 	const (
 		ledgerAdd = "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"
@@ -158,7 +158,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// failurePlan creates 10.96.0.1 and deletes 10.96.0.2, or starts from an empty kernel if the failing operation occurs only at a first start.
+// failurePlan returns a plan that creates 10.96.0.1. If the failing operation concerns 10.96.0.2, the plan also deletes 10.96.0.2.
+// Otherwise, it starts from an empty kernel.
 func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.Plan) {
 	fake := newFake()
 	old := compile.NewCluster(config4())
@@ -190,15 +191,15 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	bind := opNamed(t, p, "ip addr add 10.96.0.1/32 dev kube-ipvs0")
 	replaced := kernel.Op{Verb: kernel.Delete, Object: serverAt(tcp("10.96.0.1:81"))}
 	if failures.Blocks(bind) == nil {
-		t.Error("bound without any server")
+		t.Error("the address is bound although none of its virtual servers exists")
 	}
 	if failures.Blocks(replaced) == nil {
-		t.Error("the last existing server is deleted before another server is created")
+		t.Error("the last existing virtual server is deleted before another one is created")
 	}
 	have.Advance(kernel.Op{Verb: kernel.Create, Object: serverAt(tcp("10.96.0.1:443"))})
 	for _, op := range []kernel.Op{bind, replaced} {
 		if err := failures.Blocks(op); err != nil {
-			t.Errorf("%s is skipped although only one of two servers is missing: %v", op, err)
+			t.Errorf("%s is skipped although one of the two virtual servers exists: %v", op, err)
 		}
 	}
 }
@@ -213,13 +214,13 @@ func TestFailuresNext(t *testing.T) {
 	failures.Add(opNamed(t, p, "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"), errTest)
 	next := failures.Next()
 	if next.Blocks(opNamed(t, p, "ipset add KIPVS-4-VIP 10.96.0.1")) == nil {
-		t.Error("writes to a missing set")
+		t.Error("an incremental sync writes to a missing set")
 	}
 	if next.Blocks(opNamed(t, p, "ipset add KIPVS-4-LEDGER 127.0.0.1,tcp:1")) != nil {
 		t.Error("the failure of a single entry is still remembered")
 	}
 	if next.Blocks(opNamed(t, p, "ipvsadm -A -t 10.96.0.1:80 -s rr")) == nil {
-		t.Error("creates a server without rules")
+		t.Error("an incremental sync creates a virtual server although the rules are missing")
 	}
 }
 

@@ -74,7 +74,7 @@ func apply(t tester, fake *kerneltest.Fake, w *diff.Target, p diff.Plan) {
 	for _, op := range opsInParts(t, p, w) {
 		keepsScheduler(t, fake.State(), w, op)
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
-			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
+			t.Fatalf("the kernel refused %s: %v\nplan:\n%s", op, err, text(p))
 		}
 		state := fake.State()
 		if wrong := checker.Step(op, state); wrong != "" {
@@ -135,7 +135,7 @@ func start(t tester, w *diff.Target) *kerneltest.Fake {
 	p := plan(w, fake.State(), read())
 	for i, err := range fake.Apply(context.Background(), p.Ops()) {
 		if err != nil {
-			t.Fatalf("refused: %s: %v", p.Ops()[i], err)
+			t.Fatalf("the kernel refused %s: %v", p.Ops()[i], err)
 		}
 	}
 	return fake

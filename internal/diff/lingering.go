@@ -73,8 +73,8 @@ func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedSer
 	return &lingering
 }
 
-// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others.
-// Otherwise, the agent would never look up the limit.
+// limitedMember records that a lingering virtual server's destinations have connection limits. Package compile does this for all other
+// virtual servers. Without the record, the agent would never look up the limit.
 func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
 	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
 		return nil
@@ -82,11 +82,11 @@ func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []ker
 	return []kernel.Member{{Set: w.Base().Limited[key.Family()], Element: want.LedgerEntry(w.Base().Ledger, key).Element}}
 }
 
-// besidePerPort returns the wanted state of a lingering all-ports server that per-port servers replace. It gets no new connections, because
-// the unserved ports stay closed.
+// besidePerPort returns the wanted state of a lingering all-ports server that per-port servers replace. It receives no new connections,
+// because the unserved ports stay closed.
 func besidePerPort(w *Target, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	perPort := perPortAt(w, key)
-	if len(perPort) == 0 { // also if the address is now the node's own: the server would receive the packets to every port
+	if len(perPort) == 0 { // if the address is now the node's own, the server would receive the packets to every port
 		return nil
 	}
 	lingering := &want.Server{Server: observed.Server, Owner: w.Server(perPort[0]).Owner}

@@ -27,7 +27,7 @@ const (
 	phaseSeal
 	phaseServers
 	phaseDestinationsIn
-	// A port opens after it has destinations. Before that, a daemon of the host would answer.
+	// A port opens only after it has destinations. Otherwise, a daemon on the host would answer.
 	phaseLateMembersIn
 	// The address comes last: from here on, packets arrive.
 	phaseAddressesIn
@@ -38,11 +38,11 @@ const (
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now all destinations are open to every client. Entries that let clients pass a guard (early members) are removed after the guard. At
-	// an address that is now the node's own, packets keep arriving. No all-ports server remains there, so the node's own ports may open.
+	// Now all destinations are open to every client. Entries that let clients pass a guard (early members) are removed after the guard.
+	// Packets keep arriving at an address that is now the node's own. No all-ports server remains there, so the node's ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
-	// These sets are no longer used by any rule.
+	// No rule uses these sets anymore.
 	phaseSetsOut
 
 	numPhases

@@ -15,7 +15,7 @@ import (
 // plan's order (I7). The agent may stop after any part. A plan that changes objects on which all Services depend stays whole.
 //
 // waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is reserved for the Services
-// that have waited most often, so that a stream of small changes delays no Service forever.
+// that have waited most often, so a stream of small changes cannot delay a Service forever.
 func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
@@ -73,9 +73,9 @@ func (p Plan) cut(size int) []Plan {
 // operations on that address.
 type grouping struct {
 	want *Target
-	// whole are the addresses with an operation that concerns the whole address.
+	// whole contains the addresses for which an operation concerns the whole address.
 	whole map[netip.Addr]bool
-	// groups are in the order of the plan; index contains their positions.
+	// groups keeps the plan's order. index contains the position of each group.
 	groups []group
 	index  map[kernel.ServerKey]int
 	// endpoints contains the groups with a destination at an endpoint's address.
@@ -171,7 +171,7 @@ func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	return want.ServiceID{}
 }
 
-// isAboutEndpoint reports whether the operation is on an entry about an endpoint, which may be in any virtual server.
+// isAboutEndpoint reports whether the operation is on a set entry for an endpoint. Several virtual servers may share the endpoint.
 func (g *grouping) isAboutEndpoint(op kernel.Op) bool {
 	m, ok := op.Object.(kernel.Member)
 	if !ok {
@@ -189,7 +189,8 @@ func (g *grouping) keyOf(op kernel.Op) kernel.ServerKey {
 	return key
 }
 
-// parts assigns the groups to parts. An entry about an endpoint is added before any virtual server receives the endpoint, and removed last.
+// parts assigns the groups to parts. An entry for an endpoint is added before the endpoint becomes a destination of any virtual server, and
+// removed last.
 func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
 	order := make([]*group, len(g.groups))
 	for i := range g.groups {
@@ -237,6 +238,6 @@ func placeOf(op kernel.Op) kernel.ServerKey {
 	return kernel.ServerKey{}
 }
 
-// addressOf returns the destination address of the packets that the object affects, or the endpoint's address for an entry about an
-// endpoint. Objects that all Services depend on have no such address.
+// addressOf returns the destination address of the packets that the object affects, or the endpoint's address for an endpoint's entry.
+// Objects that all Services depend on have no such address.
 func addressOf(op kernel.Op) netip.Addr { return placeOf(op).Addr.Addr() }

@@ -22,7 +22,7 @@ func TestPartsServeInOrder(t *testing.T) {
 	}
 	parts := added.Parts(added.Len()/10, w, nil)
 	if len(parts) < 9 {
-		t.Fatalf("%d parts of a plan of %d operations", len(parts), added.Len())
+		t.Fatalf("a plan of %d operations has only %d parts", added.Len(), len(parts))
 	}
 	for i, part := range parts {
 		if bound := slices.ContainsFunc(commands(part), func(c string) bool { return strings.HasPrefix(c, "ip addr add ") }); !bound {
@@ -31,7 +31,8 @@ func TestPartsServeInOrder(t *testing.T) {
 	}
 }
 
-// A plan changes a Service with many virtual servers and several small Services, partly at the same address. The small changes come first.
+// A plan changes one Service with many virtual servers and several small Services. Some of them share an address.
+// The small changes come first.
 func TestSmallChangesComeFirst(t *testing.T) {
 	all := func(endpoint string) []*model.Service {
 		large := compiletest.Service("large", "10.96.0.1", endpoint)
@@ -63,7 +64,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 		}
 	}
 	if len(parts) < 8 || lastSmall > firstLarge {
-		t.Errorf("%d parts: part %d changes a small Service, after part %d changes the large Service", len(parts), lastSmall, firstLarge)
+		t.Errorf("of %d parts, part %d still changes a small Service, but part %d already changes the large Service", len(parts), lastSmall, firstLarge)
 	}
 }
 
@@ -71,6 +72,6 @@ func TestSmallChangesComeFirst(t *testing.T) {
 func TestOtherPlansStayWhole(t *testing.T) {
 	many := diff.NewTarget(clusterWith(compiletest.Many(20, 2)).Want())
 	if n := len(plan(many, newFake().State(), read()).Parts(1, many, nil)); n != 1 {
-		t.Errorf("bare node: %d parts", n)
+		t.Errorf("the plan for a bare node has %d parts, want 1", n)
 	}
 }

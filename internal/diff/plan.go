@@ -72,8 +72,9 @@ func (b *builder) plan() Plan {
 	return p
 }
 
-// sortOps sorts the operations of a phase, so that equal input gives equal plans. The operations are of one kind and concern different
-// objects. Sysctls, the device and rulesets keep their order of declaration. Destinations keep the order of their virtual servers.
+// sortOps sorts the operations of a phase, so that equal input gives equal plans. All operations are of the same kind and concern
+// different objects. Sysctls, the device and rulesets keep their order of declaration. Destinations keep the order of their virtual
+// servers.
 func sortOps(ops []kernel.Op) {
 	switch ops[0].Object.(type) {
 	case kernel.Member:
@@ -87,7 +88,7 @@ func sortOps(ops []kernel.Op) {
 	}
 }
 
-// sortBy first checks whether the operations need sorting, because large plans are mostly built in order.
+// sortBy first checks whether the operations need sorting, because large plans are usually already sorted.
 func sortBy[T kernel.Object](ops []kernel.Op, compare func(a, b T) int) {
 	compareOps := func(a, b kernel.Op) int { return compare(a.Object.(T), b.Object.(T)) }
 	if !slices.IsSortedFunc(ops, compareOps) {

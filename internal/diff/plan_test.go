@@ -188,7 +188,7 @@ func unlimited(svc *model.Service) *model.Service {
 	return svc
 }
 
-// I7 for guard entries.
+// I7: the order of guard entries.
 func TestOrderOfGuards(t *testing.T) {
 	fake := newFake()
 	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
@@ -305,7 +305,7 @@ func TestDrain(t *testing.T) {
 				t.Error(d)
 			}
 			if drains := diff.Drains(w, fake.State()); (len(drains) == 1) != (test.weight == 0) {
-				t.Errorf("drains: %v", drains)
+				t.Errorf("virtual servers with draining destinations: %v", drains)
 			}
 			if ending := test.want == gone && test.weight == 0; !slices.ContainsFunc(p.Ops(), diff.IsRepair) != (ending || test.want == stay) {
 				t.Errorf("IsRepair is wrong for:\n%s", text(p))
@@ -314,7 +314,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// An endpoint that returns while it drains gets its weight back, and keeps its connections.
+// If an endpoint returns while it is draining, it regains its weight and keeps its connections.
 func TestEndpointReturnsWhileDraining(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := diff.NewTarget(clusterOf(web).Want())
@@ -329,7 +329,7 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 	}
 }
 
-// A destination that does not masquerade serves no client. The plan corrects it in place.
+// A destination with the wrong forwarding method serves no client. The plan corrects the method in place.
 func TestForwardingIsRepaired(t *testing.T) {
 	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want())
 	fake := newFake()
@@ -337,6 +337,6 @@ func TestForwardingIsRepaired(t *testing.T) {
 	d := kernel.ServerDestination{Server: tcp("10.96.0.1:80"), Destination: to("10.244.0.1:8080", 1)}
 	must(t, fake.SetForwarding(d, kernel.ForwardRoute))
 	if p := converge(t, fake, w, read()); p.Len() != 1 {
-		t.Errorf("plan:\n%s", text(p))
+		t.Errorf("want a plan with one operation, got:\n%s", text(p))
 	}
 }

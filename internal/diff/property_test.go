@@ -36,7 +36,7 @@ func TestConvergesFromAnyState(t *testing.T) {
 
 		w := anyWantOf(t, families, "wanted")
 		p := converge(t, fake, w, read())
-		for range w.Lingering() { // without connections, it is removed now that it is in the ledger
+		for range w.Lingering() { // the server is in the ledger now, so the next plan removes it if it has no connections
 			p = converge(t, fake, w, read())
 			break
 		}
@@ -86,7 +86,7 @@ func holds(t tester, w *diff.Target, have *kernel.State, began string) {
 	}
 	for m := range w.Members {
 		if !have.HasMember(m) {
-			t.Fatalf("no member %s\nstart:\n%s", m, began)
+			t.Fatalf("member %s is missing\nstart:\n%s", m, began)
 		}
 	}
 	for _, set := range w.Base().Sets {
@@ -103,7 +103,7 @@ func holds(t tester, w *diff.Target, have *kernel.State, began string) {
 	}
 }
 
-// holdsDestinations permits unwanted destinations only if they drain.
+// holdsDestinations permits unwanted destinations only if they are draining.
 func holdsDestinations(t tester, want []kernel.Destination, observed kernel.ObservedServer) {
 	t.Helper()
 	key := observed.Server.Key
@@ -134,7 +134,7 @@ func TestForeignObjectsStay(t *testing.T) {
 		have := fake.State()
 		for key, server := range theirs.servers {
 			if now, ok := have.Servers[key]; !ok || fmt.Sprint(now) != fmt.Sprint(server) {
-				t.Fatalf("%s was %v, is %v", key, server, now)
+				t.Fatalf("%s changed from %v to %v", key, server, now)
 			}
 			_, entered := have.Members[want.LedgerEntry(w.Base().Ledger, key).Set][want.LedgerEntry(w.Base().Ledger, key).Element]
 			if entered {
@@ -348,7 +348,7 @@ func TestTouchedIsEnough(t *testing.T) {
 
 		rest := plan(diff.NewTarget(c.Want()), fake.State(), diff.Options{})
 		if rest.Len() > 0 {
-			t.Fatalf("left to do:\n%safter:\n%s", text(rest), text(p))
+			t.Fatalf("a full sync still plans:\n%safter the incremental sync:\n%s", text(rest), text(p))
 		}
 		for _, op := range p.Ops() {
 			have.Advance(op)
@@ -373,7 +373,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 			allowed = append(allowed, tryAll(t, fake, w, checker, allowed, fails, r)...)
 		}
 		if rest := plan(w, fake.State(), read()); rest.Len() > 0 {
-			t.Fatalf("left to do:\n%s", text(rest))
+			t.Fatalf("the wanted state was never reached; remaining plan:\n%s", text(rest))
 		}
 	})
 }
@@ -402,7 +402,7 @@ func tryAll(
 			continue
 		}
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
-			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
+			t.Fatalf("the kernel refused %s: %v\nplan:\n%s", op, err, text(p))
 		}
 		have.Advance(op)
 		state := fake.State()
@@ -441,7 +441,7 @@ func TestNothingToDo(t *testing.T) {
 		w := anyWant(t, "services")
 		fake := start(t, w)
 		if p := plan(w, fake.State(), diff.Options{}); p.Len() > 0 {
-			t.Fatalf("diff(want, want):\n%s", text(p))
+			t.Fatalf("the kernel has the wanted state, but the plan is not empty:\n%s", text(p))
 		}
 	})
 }

@@ -129,7 +129,7 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 			l.Addresses = append(l.Addresses, addr)
 		}
 	}
-	if len(l.Addresses) > 0 { // with many Services, listing our addresses takes a long time
+	if len(l.Addresses) > 0 { // listing our addresses is slow with many Services
 		ours := ownedAddresses(w, have, opt)
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
 			_, ok := ours[addr]
@@ -147,9 +147,9 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 	return l
 }
 
-// ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
-// addresses that serve a port, because they will be in the ledger. These addresses must not be on kube-ipvs0. If nothing else uses the
-// device and the ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses.
+// ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own addresses
+// with a served port, because they will be in the ledger. These addresses must not be on kube-ipvs0. If nothing else uses the device and the
+// ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses.
 func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base().Sets {

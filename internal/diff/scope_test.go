@@ -71,7 +71,7 @@ var scopeTests = []scopeTest{
 	{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: asWanted, want: "ignored"},
 }
 
-// I5: which virtual servers are ours. The wanted virtual server is always 10.96.0.1:80 with endpoints .1 and .2.
+// I5: the evidence decides whether a virtual server is ours. The wanted virtual server is always 10.96.0.1:80 with endpoints .1 and .2.
 func TestScope(t *testing.T) {
 	key := tcp("10.96.0.1:80")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
@@ -175,7 +175,7 @@ func TestAddressScope(t *testing.T) {
 				t.Error(d)
 			}
 			if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; (len(left) == 1) != test.leftOne {
-				t.Errorf("leftovers: %v", left)
+				t.Errorf("got leftovers %v", left)
 			}
 		})
 	}
@@ -189,11 +189,11 @@ func TestAddressesAfterAFlush(t *testing.T) {
 	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("10.96.0.9")))
 	if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; len(left) != 1 {
-		t.Errorf("with a ledger: leftovers %v", left)
+		t.Errorf("leftovers = %v, want 1 address while the ledger exists", left)
 	}
 	must(t, fake.FlushSet(ledger4))
 	if p := plan(w, fake.State(), read()); !slices.Contains(commands(p), "ip addr del 10.96.0.9/32 dev kube-ipvs0") {
-		t.Errorf("without one:\n%s", text(p))
+		t.Errorf("without a ledger, the plan does not remove the address:\n%s", text(p))
 	}
 }
 
@@ -212,12 +212,12 @@ func TestForeignServerComesAndGoes(t *testing.T) {
 	dump := fake.Dump()
 	if w.Foreign()[key] == nil || strings.Contains(dump, "ip addr") || strings.Contains(dump, "ipset add KIPVS-4-VIP") ||
 		strings.Contains(dump, "10.244.0.1") || strings.Contains(dump, "LEDGER 10.96") {
-		t.Fatalf("foreign: %v, kernel:\n%s", w.Foreign(), dump)
+		t.Fatalf("the foreign virtual server was not respected: foreign %v, kernel:\n%s", w.Foreign(), dump)
 	}
 	must(t, fake.DelServer(key))
 	converge(t, fake, w, read())
 	if w.Foreign()[key] != nil || !strings.Contains(fake.Dump(), "-r 10.244.0.1:8080") {
-		t.Fatalf("not served:\n%s", fake.Dump())
+		t.Fatalf("the Service is still not served:\n%s", fake.Dump())
 	}
 }
 
@@ -236,7 +236,7 @@ func TestSealComesLast(t *testing.T) {
 			entries++
 		}
 		if strings.HasPrefix(c, "ipvsadm -A") && i < seal {
-			t.Errorf("%s before the seal", c)
+			t.Errorf("%s comes before the seal", c)
 		}
 	}
 	if seal < 0 || entries != 2 {
@@ -275,11 +275,11 @@ func TestTouchedLeavesForeignObjects(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	c.Update(map[model.ServiceID]*model.Service{web.ID: web}, touched)
 	if p := touchedPlan(target, have, touched); p.Len() > 0 || target.Foreign()[key] == nil {
-		t.Errorf("foreign %v:\n%s", target.Foreign(), text(p))
+		t.Errorf("foreign %v, want an empty plan, got:\n%s", target.Foreign(), text(p))
 	}
 	c.Update(map[model.ServiceID]*model.Service{web.ID: nil}, touched)
 	if p := touchedPlan(target, have, touched); p.Len() > 0 || len(target.Foreign()) > 0 {
-		t.Errorf("deleted again, foreign %v:\n%s", target.Foreign(), text(p))
+		t.Errorf("after the Service is deleted: foreign %v, want an empty plan, got:\n%s", target.Foreign(), text(p))
 	}
 }
 
@@ -298,23 +298,23 @@ func TestUnclear(t *testing.T) {
 		return diff.Decide(w, fake.State(), diff.Scope{All: listed, Listed: listed, Touched: touched, LookedUp: nothing}, read()).Unclear
 	}
 	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{fresh}) {
-		t.Errorf("unclear among the touched virtual servers: %v", got)
+		t.Errorf("an incremental sync has unclear virtual servers %v", got)
 	}
 	if got := unclear(true); len(got) > 0 {
-		t.Errorf("unclear after a full read: %v", got)
+		t.Errorf("a full sync has unclear virtual servers %v", got)
 	}
 	must(t, fake.DelServer(old))
 	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("unclear among the touched virtual servers after the deletion of the old one: %v", got)
+		t.Errorf("the old virtual server is deleted: an incremental sync has unclear virtual servers %v", got)
 	}
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old}) {
-		t.Errorf("unclear after a full read and the deletion of the old virtual server: %v", got)
+		t.Errorf("the old virtual server is deleted: a full sync has unclear virtual servers %v", got)
 	}
 	must(t, fake.AddServer(serverAt(fresh), to("192.168.1.1:80", 1)))
 	plan(w, fake.State(), read()) // the new virtual server is foreign
 	must(t, fake.DelServer(fresh))
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("unclear after a full read and the deletion of the foreign virtual server: %v", got)
+		t.Errorf("the foreign virtual server is deleted: a full sync has unclear virtual servers %v", got)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	must(t, fake.AddAddress(bound("192.0.2.1")))
 	must(t, fake.AddAddress(bound("192.0.2.9")))
 	if l := diff.Look(w, fake.State(), read()).Leftovers; len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
-		t.Errorf("leftovers: %v", l.Addresses)
+		t.Errorf("got leftovers %v, want only 192.0.2.9", l.Addresses)
 	}
 	p := converge(t, fake, w, read())
 	if !slices.Contains(commands(p), "ip addr del 192.0.2.1/32 dev kube-ipvs0") {

@@ -162,8 +162,8 @@ func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// Follow applies a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and replaces a
-// lingering virtual server with its key.
+// Follow applies a change to the wanted state. The virtual servers of a new fragment are no longer considered foreign, and replace
+// lingering virtual servers with the same keys.
 func (t *Target) Follow(touched *want.Touched) {
 	for key := range touched.Servers {
 		if server := t.foreign[key]; server != nil && t.want.Servers[key] != server {

@@ -7,10 +7,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// WayOut plans the release of the kube-ipvs0 addresses that the node needs to reach the API server, while no Service is known. have must
-// be freshly read. Only the kernel state shows which addresses are ours, and which of these are ClusterIPs. ClusterIPs stay: the agent
-// may reach the API server through its Service. The virtual servers are removed first, because IPVS also receives the node's own packets
-// to addresses that are not bound.
+// WayOut plans the release of the kube-ipvs0 addresses that the node needs to reach the API server. It is used while no Service is known
+// yet. have must be freshly read. Only the kernel state shows which addresses are ours, and which of these are ClusterIPs. ClusterIPs
+// stay: the agent may reach the API server through its Service. The virtual servers are removed first, because IPVS also receives the
+// node's own packets to addresses that are not bound.
 func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 	var servers, addresses []kernel.Op
 	ours := ownedAddresses(w, have, Options{})

@@ -133,5 +133,5 @@ func checkServices(f Facts) []finding.Finding {
 		return nil
 	}
 	return finding.One(finding.Warning, "Services", number(len(problems), "problem"), examples(problems),
-		"`kube-ipvs status` lists all of them, each with its remedy")
+		"`kube-ipvs status` lists all problems with their remedies")
 }

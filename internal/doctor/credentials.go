@@ -28,8 +28,8 @@ type Credential struct {
 
 const (
 	serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
-	// doctor warns this long before the expiry, but not before the last tenth of the lifetime: some tokens live only an
-	// hour.
+	// doctor warns this long before the expiry, but not before the last tenth of the lifetime: some tokens are valid
+	// for only an hour.
 	expiresSoon     = 30 * 24 * time.Hour
 	soonOfLifetime  = 10
 	credentials     = "certificates and token"
@@ -226,7 +226,7 @@ func (f *Facts) addToken(name, token string) {
 	}
 }
 
-// readServer adds the API server's certificate, and the CA that signed it. It ignores the other CAs of the bundle.
+// readServer adds the API server's certificate, and the CA that signed it. It ignores the other CAs in the bundle.
 func (f *Facts) readServer(h reader, server, name string, authorities bundle) {
 	chain, err := f.handshake(h, server, name)
 	if err != nil {

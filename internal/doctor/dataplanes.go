@@ -16,7 +16,7 @@ const (
 	pinned    = "pinned eBPF maps"
 )
 
-// watched are programs that serve Services in some configurations, or manage the node's network interfaces.
+// watched lists programs that serve Services in some configurations, or that manage the node's network interfaces.
 var watched = []string{cilium, ovn, k3sServer, k3sAgent, "antrea-agent", networkManager, networkd}
 
 // serviceMaps are name prefixes of pinned eBPF maps that exist only if a network plugin replaces kube-proxy.

@@ -216,7 +216,7 @@ func TestFindings(t *testing.T) {
 			n.Read(n)
 			report := Examine(n.Facts)
 			if len(report.Unchecked) > 0 {
-				t.Errorf("not checked: %q", report.Unchecked)
+				t.Errorf("doctor did not check %q", report.Unchecked)
 			}
 			if n.mode().RulesInNFTables() { // a notice reports this mode
 				i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Subject == "rules" && f.Severity == finding.Notice })
@@ -227,12 +227,12 @@ func TestFindings(t *testing.T) {
 			}
 			if b.severity == "" {
 				if len(report.Findings) > 0 || report.Verdict != finding.Well {
-					t.Errorf("verdict %s, findings %+v; want none", report.Verdict, report.Findings)
+					t.Errorf("verdict %s, findings %+v; want no findings", report.Verdict, report.Findings)
 				}
 				return
 			}
 			if len(report.Findings) != 1 || report.Findings[0].Severity != b.severity {
-				t.Fatalf("findings %+v; want one, %s", report.Findings, b.severity)
+				t.Fatalf("findings %+v; want one with severity %s", report.Findings, b.severity)
 			}
 			f := report.Findings[0]
 			text := strings.Join(append([]string{f.Subject, f.Problem, f.Remedy}, f.Evidence...), "\n")

@@ -35,7 +35,7 @@ type Host interface {
 	ClockSynchronized() (bool, error)
 	// Interfaces returns the network interfaces, sorted by name.
 	Interfaces() ([]kernel.Interface, error)
-	// APIServer is the API server's address from the pod's environment, or "" outside a pod.
+	// APIServer returns the API server's address from the pod's environment, or "" outside a pod.
 	APIServer() string
 	// ServerCertificates returns the certificates that a TLS server presents, unverified. The server name may be empty.
 	ServerCertificates(address, serverName string) (chain [][]byte, err error)
@@ -48,7 +48,7 @@ type Host interface {
 // Facts are the input of the checks.
 type Facts struct {
 	Now time.Time
-	// View is the agent's view. If the agent did not respond, it is nil and Silence is the reason.
+	// View is the agent's view. If the agent did not respond, View is nil and Silence is the reason.
 	View      *view.View
 	Silence   string
 	Preflight []finding.Finding
@@ -84,9 +84,9 @@ type Facts struct {
 	Modules   []string
 	// BootModules are the modules loaded at boot; nil if the host's files are not visible.
 	BootModules []string
-	// Processes are the running programs among proxies, as "name (PID)".
+	// Processes lists the running proxies, as "name (PID)".
 	Processes []string
-	// Programs are the running programs among watched.
+	// Programs lists the watched programs that are running.
 	Programs []program
 	// Container is true if doctor runs in a container, where the host's processes are not visible.
 	Container bool
@@ -96,7 +96,7 @@ type Facts struct {
 	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
 	Advertised []string
 	Interfaces []kernel.Interface
-	// Announcers are the running programs among announcers, as "name (process PID)".
+	// Announcers lists the running announcers, as "name (process PID)".
 	Announcers  []string
 	Answers     []Answer
 	Credentials []Credential
@@ -106,7 +106,7 @@ type Facts struct {
 	Leftovers []kernel.Leftover
 	// ClockFree is true if no time service corrects the clock.
 	ClockFree bool
-	// Memory and MemoryLeft are kilobytes; 0 if unknown.
+	// Memory and MemoryLeft are in kilobytes; 0 if unknown.
 	Memory, MemoryLeft uint64
 	Neighbors          map[inet.Family]int
 	// ConnectPrograms counts the eBPF programs attached to the connect system call. BPFMaps are the pinned maps of
@@ -116,7 +116,7 @@ type Facts struct {
 	// K3sProxyOff is true if a setting of K3s disables its kube-proxy.
 	K3sProxyOff bool
 	// Managers are the network services that manage kube-ipvs0. Unlisted are the services whose configuration does not
-	// exclude it.
+	// exclude the device.
 	Managers, Unlisted []string
 	// Log is the end of the kernel's log. LogUnread is the error from reading it. Uptime is the kernel's uptime in
 	// seconds.
@@ -135,7 +135,7 @@ type Answer struct {
 	Error  string
 }
 
-// proxies are programs that serve Services.
+// proxies lists programs that serve Services.
 var proxies = []string{"kube-proxy", "kube-router"}
 
 const (

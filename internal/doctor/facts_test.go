@@ -98,11 +98,11 @@ func TestNeeds(t *testing.T) {
 	n.View.Node.Families = []string{"IPv6"}
 	needs := n.Needs()
 	if needs.DataPlane != kernel.DataPlaneIPVS {
-		t.Errorf("data plane %s", needs.DataPlane)
+		t.Errorf("data plane is %s, want IPVS", needs.DataPlane)
 	}
 	n.View.Node.Mode = kernel.NFTablesOnly
 	if plane := n.Needs().DataPlane; plane != kernel.DataPlaneNFTables {
-		t.Errorf("data plane %s", plane)
+		t.Errorf("data plane is %s, want nftables", plane)
 	}
 	if !slices.Equal(needs.Schedulers, []string{"rr", "mh"}) || !slices.Equal(needs.Families, []inet.Family{inet.IPv6}) || needs.Objects != nil {
 		t.Errorf("%+v", needs)
@@ -118,7 +118,7 @@ func TestModeWithoutAgent(t *testing.T) {
 		n.Read(n)
 		about := slices.ContainsFunc(Examine(n.Facts).Findings, func(f finding.Finding) bool { return strings.Contains(f.Problem, "IPVS forgets") })
 		if about != examined {
-			t.Errorf("%s: IPVS's timeouts examined: %t", mode, about)
+			t.Errorf("%s: doctor examined IPVS's timeouts: %t", mode, about)
 		}
 	}
 }

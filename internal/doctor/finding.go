@@ -11,7 +11,7 @@ import (
 
 // Report is the result of all checks.
 type Report struct {
-	// Verdict is the severity of the most serious finding (broken or warning), or else well.
+	// Verdict is the severity of the most serious finding (broken or warning), or well if there is no such finding.
 	Verdict string `json:"verdict"`
 	// Findings are sorted by severity, the most serious first.
 	Findings []finding.Finding `json:"findings"`
@@ -30,7 +30,7 @@ var checks = []func(Facts) []finding.Finding{
 	checkManagers, checkDenials, checkLog,
 }
 
-// ipvsChecks run only if IPVS balances.
+// ipvsChecks run only if IPVS balances connections.
 var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle, checkDropping}
 
 // Examine runs all checks.

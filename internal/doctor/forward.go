@@ -77,8 +77,8 @@ func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 	return false
 }
 
-// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It assumes
-// that the packet meets all conditions that it does not check.
+// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. Conditions
+// that it does not check are assumed to match.
 func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 	return !slices.ContainsFunc(r.Conditions, func(c kernel.Condition) bool {
 		negated, not := c.(kernel.Negated)

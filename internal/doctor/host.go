@@ -28,7 +28,7 @@ var (
 	neighborCounts = map[inet.Family]string{inet.IPv4: "/proc/net/stat/arp_cache", inet.IPv6: "/proc/net/stat/ndisc_cache"}
 )
 
-// announcers are programs that answer ARP requests for load balancer addresses: MetalLB's speaker and kube-vip.
+// announcers lists programs that answer ARP requests for load balancer addresses: MetalLB's speaker and kube-vip.
 var announcers = []string{"speaker", "kube-vip"}
 
 func (f *Facts) readInterfaces(h reader) {

@@ -30,7 +30,7 @@ type node struct {
 	answers  map[string]Answer
 	left     []kernel.Leftover
 	clock    error
-	wrong    bool // nothing corrects the clock
+	wrong    bool // no time service corrects the clock
 	links    []kernel.Interface
 	server   string // the API server's address as a pod receives it
 	chain    [][]byte
@@ -186,7 +186,7 @@ func (n *node) set(name, value string) {
 
 func (n *node) balance() { n.View.Node.Mode = kernel.NFTablesOnly }
 
-// forward makes FORWARD drop packets that these rules do not accept.
+// forward makes FORWARD drop all packets that the given rules do not accept.
 func (n *node) forward(specs ...string) {
 	l := n.Rules[inet.IPv4]
 	l.Policies = map[kernel.ChainID]string{forward: "DROP"}

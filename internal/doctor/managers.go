@@ -34,7 +34,8 @@ func (f *Facts) readManagers(h reader) {
 	}
 }
 
-// readNetworkManager reads the device's state from NetworkManager, or else NetworkManager's configuration.
+// readNetworkManager reads the device's state from NetworkManager. If the state is unknown, it reads NetworkManager's
+// configuration.
 func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/NetworkManager/devices/%d", index)
@@ -79,7 +80,7 @@ func matchesDevice(pattern string) bool {
 	return err == nil && matched
 }
 
-// readNetworkd reads the device's state from systemd-networkd, or else the .network files.
+// readNetworkd reads the device's state from systemd-networkd. If the state is unknown, it reads the .network files.
 func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/systemd/netif/links/%d", index)

@@ -45,7 +45,8 @@ func checkMemory(f Facts) []finding.Finding {
 		"find the program that uses it; `kubectl top pod` lists the pods, `ps aux --sort -rss` all processes")
 }
 
-// checkNeighbors: packets to an endpoint on a directly connected network need an entry in the neighbor table.
+// checkNeighbors finds a nearly full neighbor table. Packets to an endpoint on a directly connected network need an
+// entry in it.
 func checkNeighbors(f Facts) (found []finding.Finding) {
 	for _, family := range inet.Families {
 		sysctl := neighborLimits[family]

@@ -48,7 +48,7 @@ func checkProxies(f Facts) []finding.Finding {
 		"if kube-proxy is running, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
 }
 
-// checkSysctls finds sysctls that another program changed back.
+// checkSysctls finds sysctls that another program has changed back.
 func checkSysctls(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
@@ -90,7 +90,7 @@ func checkTable(f Facts) []finding.Finding {
 	if f.TableSize == 0 || f.Connections <= uint64(f.TableSize)*connectionsPerBucket || !f.older(7, 1) {
 		return nil
 	}
-	return finding.One(finding.Warning, "IPVS connection table", "too small; every packet searches a long list",
+	return finding.One(finding.Warning, "IPVS connection table", "too small; the kernel searches a long list for every packet",
 		[]string{fmt.Sprintf("%d connections in %d buckets", f.Connections, f.TableSize)},
 		"write `options ip_vs conn_tab_bits=20` to a file in /etc/modprobe.d on the host, and reboot")
 }
@@ -107,7 +107,7 @@ func checkEstimators(f Facts) []finding.Finding {
 	return nil
 }
 
-// dropping are the sysctls of IPVS's defenses against floods, which drop connections or packets.
+// dropping lists the sysctls of IPVS's defenses against floods. The defenses drop connections or packets.
 var dropping = []string{"net/ipv4/vs/drop_entry", "net/ipv4/vs/drop_packet", "net/ipv4/vs/secure_tcp"}
 
 // checkDropping finds active IPVS defenses. They are off by default.

@@ -52,7 +52,7 @@ const (
 	MaxConnects = 20
 )
 
-// outsiders are documentation addresses. doctor only traces packets from them and sends none.
+// outsiders are documentation addresses. doctor traces packets from them but sends none.
 var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
 
 // Clients are the packets' senders besides this node: a pod of each family, if the view has one, and an address outside.
@@ -224,7 +224,7 @@ func Walked(p Path, x explain.Explanation) Walk {
 	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons}
 }
 
-// ToConnect lists the walks on which doctor opens a connection: each Service once, and then the other frontends.
+// ToConnect lists the walks on which doctor opens a connection: one for each Service, and then the remaining frontends.
 func ToConnect(walks []Walk) []int {
 	var first, others []int
 	seen := map[string]bool{}

@@ -61,7 +61,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPathsAreOfEveryKind: even if some paths are dropped, the rest cover every kind.
+// TestPathsAreOfEveryKind: even if some paths are dropped, the remaining paths cover every kind.
 func TestPathsAreOfEveryKind(t *testing.T) {
 	frontend := func(kind view.Kind, addr string) view.Frontend {
 		return view.Frontend{Kind: kind, Address: at(addr), Protocol: "tcp", State: view.Served, Endpoints: []view.Endpoint{ready("10.244.1.7:8080", "node-b")}}
@@ -76,12 +76,12 @@ func TestPathsAreOfEveryKind(t *testing.T) {
 	}
 	paths := Paths(v, nil)
 	if len(paths) != MaxPaths || !slices.ContainsFunc(paths, func(p Path) bool { return p.kind == view.LoadBalancer && p.Sender == fromOutside }) {
-		t.Errorf("%d paths, of them: %+v", len(paths), paths[len(paths)-1])
+		t.Errorf("got %d paths, the last is %+v", len(paths), paths[len(paths)-1])
 	}
 }
 
 // TestPathsAreBounded: for any set of Services, the number of paths and connections is limited, and connections are
-// spread over Services.
+// spread across Services.
 func TestPathsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := &view.View{Node: view.Node{Name: "node-a"}}
@@ -108,7 +108,7 @@ func TestPathsAreBounded(t *testing.T) {
 				services[p.Service] = true
 			}
 			if p.Open && (p.Sender != fromNode || p.To.Protocol.String() != "tcp") || p.To.Addr.Addr().IsLoopback() {
-				t.Fatalf("path %+v", p)
+				t.Fatalf("unexpected path %+v", p)
 			}
 		}
 		connects := ToConnect(walks)
@@ -118,22 +118,23 @@ func TestPathsAreBounded(t *testing.T) {
 		}
 		checkEndpointsToConnect(t, v, walks)
 		if len(walks) > MaxPaths || len(connects) > MaxConnects || len(connected) < min(len(services), MaxConnects) {
-			t.Fatalf("%d paths, %d connections to %d of %d Services", len(walks), len(connects), len(connected), len(services))
+			t.Fatalf("got %d paths, and %d connections to %d of %d Services", len(walks), len(connects), len(connected), len(services))
 		}
 	})
 }
 
-// checkEndpointsToConnect: endpoints get the connections that Services leave, and each gets at most one.
+// checkEndpointsToConnect checks that connections to endpoints count toward MaxConnects, and that each endpoint
+// receives at most one.
 func checkEndpointsToConnect(t *rapid.T, v *view.View, walks []Walk) {
 	seen := map[netip.AddrPort]bool{}
 	for _, e := range EndpointsToConnect(v, walks) {
 		if seen[e.Address] || e.Address.Addr() != netip.MustParseAddr("10.244.0.7") {
-			t.Fatalf("endpoint %+v", e)
+			t.Fatalf("unexpected endpoint %+v", e)
 		}
 		seen[e.Address] = true
 	}
 	if n := len(ToConnect(walks)); n+len(seen) > MaxConnects {
-		t.Fatalf("%d connections to Services and %d to endpoints", n, len(seen))
+		t.Fatalf("doctor opens %d connections to Services and %d to endpoints", n, len(seen))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// programs are defects that other programs cause.
+// programs lists defects that other programs cause.
 var programs = []breakage{
 	// other data planes
 	{"Cilium that replaces kube-proxy", func(_ *testing.T, n *node) { n.run(cilium); n.programs = 2 }, finding.Warning,

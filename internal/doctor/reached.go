@@ -10,15 +10,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Reached is a ready endpoint on this node, and the error of a direct connection to it; "" if it succeeded.
+// Reached is a ready endpoint on this node, with the error of a direct connection to it, or "" if the connection succeeded.
 type Reached struct {
 	Address      netip.AddrPort
 	Pod, Service string
 	Failure      string
 }
 
-// EndpointsToConnect returns ready TCP endpoints on this node, at most as many as are left of MaxConnects. A Service has other endpoints, so a
-// connection to the Service may not find one that is unreachable. Endpoints on other nodes may refuse this node by policy.
+// EndpointsToConnect returns ready TCP endpoints on this node. Together with the walks, they stay within MaxConnects. A connection to a
+// Service reaches only one of its endpoints, so it may miss one that is unreachable. Endpoints on other nodes are skipped, because a network
+// policy may block connections from this node.
 func EndpointsToConnect(v *view.View, walks []Walk) []Reached {
 	if v == nil {
 		return nil
@@ -66,5 +67,5 @@ func checkUnrouted(f Facts) []finding.Finding {
 		}
 	}
 	return finding.One(finding.Broken, "local routes", "missing for addresses on kube-ipvs0; the kernel forwards packets to these Services instead of delivering them here",
-		examples(evidence), "stop the program that removes them; then "+strings.Join(commands, ", ")+": the agent adds the address again, and the kernel the route")
+		examples(evidence), "stop the program that removes them; then "+strings.Join(commands, ", ")+"; the agent then adds the address again, and the kernel adds the route")
 }

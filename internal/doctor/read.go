@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// reader reads the host and records failed reads, so that doctor never mistakes an unread subject for a healthy one.
+// reader reads the host and records failed reads, so doctor never mistakes an unread subject for a healthy one.
 type reader struct {
 	Host
 	f *Facts

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryCommandHasAStory: for each command in a remedy, a story runs it on the defect that it repairs. No command
-// contains a placeholder.
+// TestEveryCommandHasAStory: each command in a remedy has a story that runs it on the defect that it repairs. No
+// command contains a placeholder.
 func TestEveryCommandHasAStory(t *testing.T) {
 	stories, err := os.ReadFile("../../e2e/stories/host/remedies_test.go")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestEveryCommandHasAStory(t *testing.T) {
 					t.Errorf("%s: no story runs %q", f.Subject, command)
 				}
 				if placeholder.MatchString(command) {
-					t.Errorf("%s: %q is not complete", f.Subject, command)
+					t.Errorf("%s: the command %q contains a placeholder", f.Subject, command)
 				}
 			}
 			rest := f.Remedy
@@ -33,7 +33,7 @@ func TestEveryCommandHasAStory(t *testing.T) {
 				rest = strings.ReplaceAll(rest, "run `"+command+"`", "")
 			}
 			if beginning.MatchString(rest) {
-				t.Errorf("%s: write run `COMMAND` in %q", f.Subject, f.Remedy)
+				t.Errorf("%s: the remedy does not write commands as run `COMMAND`: %q", f.Subject, f.Remedy)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// surroundings are defects outside the agent: networks, credentials, other programs.
+// surroundings lists defects outside the agent: networks, credentials, other programs.
 var surroundings = []breakage{
 	// MTU
 	{"MTU above a VLAN", func(_ *testing.T, n *node) {

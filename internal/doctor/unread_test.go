@@ -109,7 +109,7 @@ func examineFailing(spoil func(*node), read string, err error) (report Report, a
 	return Examine(n.Facts), h.all
 }
 
-// surrounded are nodes that together make doctor read every fact.
+// surrounded contains nodes that together make doctor read every fact.
 var surrounded = map[string]func(*node){
 	"well": func(*node) {},
 	"everything": func(n *node) {
@@ -139,7 +139,7 @@ func TestNothingIsSilent(t *testing.T) {
 	for name, spoil := range surrounded {
 		_, all := examineFailing(spoil, "", nil)
 		if len(all) < 20 {
-			t.Fatalf("%s: only %d reads: %q", name, len(all), all)
+			t.Fatalf("%s: doctor read only %d facts: %q", name, len(all), all)
 		}
 		for _, read := range all {
 			report, _ := examineFailing(spoil, read, boom)
@@ -152,7 +152,7 @@ func TestNothingIsSilent(t *testing.T) {
 	}
 }
 
-// mayLack are the files that a host may lack, with the reason.
+// mayLack lists the files that a host may lack, with the reasons.
 var mayLack = map[string]string{
 	"/proc/modules": "a kernel without modules", "/proc/net/ip_vs": "a kernel without IPVS", "/proc/net/ipv6_route": "a kernel without IPv6",
 	"/proc/net/stat/arp_cache": "another network namespace, with /proc/net/arp",

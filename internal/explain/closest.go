@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Closest returns the base whose rules match the kernel best; first wins a tie. Beside another proxy, the agent uses
-// different chains: if no agent responds, the result shows which chains it used.
+// Closest returns the base whose rules match the kernel best. If there is a tie, it prefers first. The agent uses
+// different chains beside another proxy. If no agent responds, the result shows which chains it used.
 func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	closest := first
 	for _, b := range others {

@@ -5,7 +5,7 @@
 // evaluates the rules in the kernel rather than the agent's wanted rules, so the steps include the effects of other
 // programs.
 //
-// Most of the code evaluates rules (match.go, walk.go), to find the foreign rule that stops a packet. The rules are
+// Most of the code evaluates rules (match.go, walk.go) to find the foreign rule that stops a packet. The rules are
 // typed: kernel/iptables parses other programs' rules.
 //
 // May import: inet, kernel, model and view.

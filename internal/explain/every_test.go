@@ -212,7 +212,7 @@ func TestTextsWithoutIPVS(t *testing.T) {
 			e := explain.Explain(k, w.view, w.view.Base, q)
 			text := strings.NewReplacer("kube-ipvs", "", "KUBE-IPVS", "", "KIPVS", "").Replace(steps(e))
 			if at := regexp.MustCompile(`(?i)ipvs|ipset|iptables`).FindStringIndex(text); at != nil {
-				t.Fatalf("without %s, %s: ...%s...", d.object, q.To, text[max(0, at[0]-60):min(len(text), at[1]+60)])
+				t.Fatalf("without %s, the explanation of %s contains ...%s...", d.object, q.To, text[max(0, at[0]-60):min(len(text), at[1]+60)])
 			}
 		}
 	}

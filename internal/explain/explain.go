@@ -37,7 +37,7 @@ type explaining struct {
 	base     view.Base
 	frontend *view.Frontend // nil if no agent responds or no Service has the frontend
 	nodePort string         // the Service with this node port
-	// accepting are the loopback addresses at which the agent's process accepts connections to node ports.
+	// accepting are the loopback addresses on which the agent's process accepts connections to node ports.
 	accepting []netip.Addr
 	answered  bool // an agent responded
 	out       Explanation
@@ -53,7 +53,7 @@ type explaining struct {
 	unknown bool
 }
 
-// findFrontend finds the Service that serves the frontend, or else a Service that lost the frontend to another one.
+// findFrontend finds the Service that serves the frontend, or, if there is none, a Service that lost the frontend to another one.
 func (e *explaining) findFrontend(v *view.View) {
 	e.answered, e.accepting = true, v.Node.LoopbackAddresses
 	for s := range v.Services {
@@ -132,7 +132,7 @@ func (e *explaining) follow() {
 	}
 }
 
-// arrival inserts the incoming interface as the first step, if the question names an interface or a rule matches it.
+// arrival adds the incoming interface as the first step if the question names an interface or a rule tests it.
 func (e *explaining) arrival(p *packet) {
 	step := Step{At: "arrival", Object: "ip route get " + p.from.String(), Verdict: Passes}
 	switch {
@@ -186,8 +186,9 @@ func (e *explaining) address(p *packet) bool {
 	return false
 }
 
-// routed checks that the kernel's routes and routing rules deliver the packet on this node, although they may send any packet elsewhere. IPVS
-// handles the node's own packets before they leave, so any route will do for these. nftables rewrites other packets before they are routed.
+// routed checks that the kernel's routes and routing rules deliver the packet on this node. Any route will do for the node's own packets,
+// because IPVS handles them before they leave. If nftables balances, it rewrites packets from other clients before they are routed, so routed
+// does not check these.
 func (e *explaining) routed(p *packet) bool {
 	addr := p.to.Addr()
 	object := "ip route get " + addr.String()
@@ -276,7 +277,7 @@ func (e *explaining) ipsets(p *packet) {
 	e.step("sets", object, "in "+strings.Join(in, ", "), Passes)
 }
 
-// otherChains makes the verdict unclear if a packet that arrives may pass chains whose rules are not read.
+// otherChains makes the verdict unclear if an arriving packet may pass chains whose rules are not read.
 func (e *explaining) otherChains(p *packet) {
 	for _, c := range e.k.Chains {
 		if c.Hook == kernel.HookOther && (c.Rules > 0 || c.Drops) && !p.sent {

@@ -116,7 +116,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestLoopbackNodePorts: the agent's process accepts connections at the loopback addresses in nodePortAddresses.
+// TestLoopbackNodePorts: the agent's process accepts connections on the loopback addresses in nodePortAddresses.
 func TestLoopbackNodePorts(t *testing.T) {
 	w := newWorld(t, web())
 	w.view.Node.LoopbackAddresses = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
@@ -214,7 +214,7 @@ func TestAffinity(t *testing.T) {
 	}}
 	for from, want := range map[string]int{outside: 1, "198.51.101.7": 2, "": 2} {
 		if e := w.ask(clusterIPHTTP, from); len(e.Endpoints) != want || !strings.Contains(steps(e), "affinity") {
-			t.Errorf("from %q: want %d endpoints\n%s", from, want, steps(e))
+			t.Errorf("from %q: want %d endpoints, got\n%s", from, want, steps(e))
 		}
 	}
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
@@ -254,7 +254,7 @@ func TestInactive(t *testing.T) {
 	clear(proxied.Sysctls)
 	e := explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
 	if e.Verdict != explain.Passes || len(e.Endpoints) != 2 || len(e.Reasons) != 1 || !says(e, "kube-ipvs is not active on this node") {
-		t.Errorf("beside a kube-proxy in ipvs mode:\n%s", steps(e))
+		t.Errorf("wrong explanation beside a kube-proxy in ipvs mode:\n%s", steps(e))
 	}
 	clear(proxied.Addresses)
 	clear(proxied.Servers)
@@ -262,16 +262,16 @@ func TestInactive(t *testing.T) {
 	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "redirected before an endpoint is selected", node + ":30081": ""} {
 		e := explain.Explain(proxied, nil, base, question(place, outside))
 		if e.Verdict != explain.Unknown || !says(e, "kube-ipvs is not active on this node") || !says(e, why) {
-			t.Errorf("%s beside a kube-proxy in another mode:\n%s", place, steps(e))
+			t.Errorf("wrong explanation of %s beside a kube-proxy in another mode:\n%s", place, steps(e))
 		}
 	}
 	if e = explain.Explain(proxied, &view.View{}, base, question(clusterIPHTTP, outside)); e.Verdict != explain.Stops {
-		t.Errorf("an agent responds, but has nothing in the kernel:\n%s", steps(e))
+		t.Errorf("wrong explanation if an agent responds but has no objects in the kernel:\n%s", steps(e))
 	}
 	proxied.Unread = map[explain.Part]explain.Unread{explain.Sets: {Why: "only root may"}}
 	e = explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
 	if e.Verdict != explain.Unknown || says(e, "kube-ipvs is not active") || !says(e, "only root may") {
-		t.Errorf("the sets are unreadable, so the agent may or may not be active:\n%s", steps(e))
+		t.Errorf("wrong explanation if the sets are unreadable, so the agent may or may not be active:\n%s", steps(e))
 	}
 }
 
@@ -379,7 +379,7 @@ func TestKeys(t *testing.T) {
 		}
 		keys, err := q.Keys(w.kernel, w.view)
 		if err != nil || len(keys) != want {
-			t.Errorf("%s: %v, %v; want %d places", text, keys, err, want)
+			t.Errorf("%s: %v, %v; want %d frontends", text, keys, err, want)
 		}
 	}
 	for text, want := range map[string]string{"default/none": "serves no Service default/none", "default/web:dns": `no port "dns"; its ports are http`} {
@@ -388,7 +388,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", text, err, want)
 		}
 		if _, err := q.Keys(w.kernel, nil); err == nil || !strings.Contains(err.Error(), "does not respond") {
-			t.Errorf("%s without an agent: %v", text, err)
+			t.Errorf("%s: the error without an agent is %v", text, err)
 		}
 	}
 }
@@ -410,23 +410,23 @@ func TestNodeReachesItself(t *testing.T) {
 	w := newWorld(t, compiletest.Service("kubernetes", "10.96.0.1", "192.0.2.1"))
 	w.insert("filter", "INPUT", "-j DROP")
 	if e := w.ask("10.96.0.1:80", "10.96.0.1"); e.Verdict != explain.Stops {
-		t.Errorf("every packet is dropped:\n%s", steps(e))
+		t.Errorf("a rule drops every packet, but explain reports no stop:\n%s", steps(e))
 	}
 	w.insert("filter", "INPUT", "-i lo -j ACCEPT")
 	if e := w.ask("10.96.0.1:80", "10.96.0.1"); e.Verdict == explain.Stops {
-		t.Errorf("packets on lo are accepted:\n%s", steps(e))
+		t.Errorf("a rule accepts packets on lo, but explain reports a stop:\n%s", steps(e))
 	}
 }
 
-// TestOtherChains: chains at layers below IP, which explain does not read, may stop an arriving packet.
+// TestOtherChains: chains below the IP layer, which explain does not read, may stop an arriving packet.
 func TestOtherChains(t *testing.T) {
 	w := newWorld(t, web())
 	chain := kernel.BaseChain{Family: "netdev", Table: "guard", Name: "in", Hook: kernel.HookOther, Rules: 1}
 	w.kernel.Chains = append(w.kernel.Chains, chain)
 	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Unclear || !says(e, "nft list chain netdev guard in") {
-		t.Errorf("a client outside:\n%s", steps(e))
+		t.Errorf("want an unclear verdict for a client outside the node, got\n%s", steps(e))
 	}
 	if e := w.ask(clusterIPHTTP, node); e.Verdict != explain.Passes {
-		t.Errorf("the node:\n%s", steps(e))
+		t.Errorf("want a packet from the node to pass, got\n%s", steps(e))
 	}
 }

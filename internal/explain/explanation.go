@@ -36,8 +36,8 @@ type Kernel struct {
 	Unread   map[Part]Unread
 }
 
-// Arrival identifies packets of a client to a frontend, or of an endpoint to a client, with a mark for which there is a routing rule, or
-// without a mark. Without From, they are packets that the node sends on to an endpoint.
+// Arrival identifies packets from a client to a frontend, or from an endpoint to a client. They have no mark, or a mark for which a routing
+// rule exists. If From is not set, the node is forwarding the packets to an endpoint.
 type Arrival struct {
 	From, To netip.Addr
 	Mark     uint32
@@ -69,7 +69,7 @@ type Unread struct {
 // Question is a packet's source and destination.
 type Question struct {
 	To kernel.ServerKey
-	// From is the client; invalid for any client.
+	// From is the client's address. An invalid address stands for any client.
 	From netip.Addr
 	// FromPort is the client's port. If IPVS tracks a connection from this port, explain traces it; 0 means a new
 	// connection.

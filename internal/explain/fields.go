@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// bits are bytes of a packet. A bit of data is known if the same bit of known is set.
+// bits contains bytes of a packet. A bit of data is known if the corresponding bit of known is set.
 type bits struct {
 	data, known []byte
-	// name is nft's name for the field. client is true if the bits are unknown only because the client is.
+	// name is nft's name for the field. client is true if the bits are unknown only because the client is unknown.
 	name   string
 	client bool
 }
@@ -231,7 +231,7 @@ func payloadName(family inet.Family, f kernel.NFTField) string {
 	return "another field of a header"
 }
 
-// ct reads a field of connection tracking, which starts after the hooks of table raw.
+// ct reads a field of connection tracking. Tracking starts after the hooks of table raw.
 func (p *packet) ct(f kernel.NFTField, hook place) (b bits) {
 	switch f.Key {
 	case ctState:

@@ -137,7 +137,7 @@ func TestFirewalls(t *testing.T) {
 			}
 			for name := range c.stops {
 				if _, asked := stopped[name]; !asked {
-					t.Errorf("no path %s", name)
+					t.Errorf("there is no path %s", name)
 				}
 			}
 			t.Logf("%d of %d paths are unclear", unclear, paths)

@@ -180,7 +180,7 @@ func TestGoldenNumbers(t *testing.T) {
 			p.tracking = c.tracking
 			got, arrives := newCounter(k, rules).path(p, c.endpoint)
 			if got != c.want {
-				t.Errorf("%d rules and %d lookups, want %d and %d", got.rules, got.lookups, c.want.rules, c.want.lookups)
+				t.Errorf("got %d rules and %d lookups, want %d and %d", got.rules, got.lookups, c.want.rules, c.want.lookups)
 			}
 			if mayArrive := c.endpoint != stops || c.to == node+":22"; arrives != mayArrive {
 				t.Errorf("arrives: %v, want %v", arrives, mayArrive)

@@ -128,7 +128,7 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	return k
 }
 
-// damages are changes by an operator or another program, with the reason that the explanation must give.
+// damages lists changes by an operator or another program. Each has the reason that the explanation must give.
 var damages = []struct {
 	damage  string
 	repair  string // a command, if the agent does not repair the damage
@@ -219,7 +219,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 	whole := func(to, from string) {
 		t.Helper()
 		if e := explain.Explain(n.read(t), v, v.Base, question(to, from)); e.Verdict != explain.Passes || len(e.Reasons) > 0 || len(e.Endpoints) != 2 {
-			t.Fatalf("with everything in place:\n%s", steps(e))
+			t.Fatalf("before the damage or after the repair, explain reports a problem:\n%s", steps(e))
 		}
 	}
 	whole(clusterIPHTTP, outside)
@@ -272,7 +272,7 @@ func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 			}
 		}
 		if len(c.lines) == 0 {
-			t.Errorf("no %s to break", c.kind)
+			t.Errorf("the kernel has no %s to break", c.kind)
 		}
 		n.converge(t)
 	}
@@ -281,7 +281,7 @@ func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 func sysctlDamage(v *view.View) map[string]string {
 	lines := map[string]string{}
 	for _, s := range v.Base.Sysctls {
-		if !strings.HasPrefix(s.Name, "net/netfilter/") { // limits that affect no packet
+		if !strings.HasPrefix(s.Name, "net/netfilter/") { // the sysctls in net/netfilter are only limits
 			lines["sysctl -qw "+s.Name+"=0"] = "the sysctl " + s.Name
 		}
 	}

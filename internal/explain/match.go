@@ -31,8 +31,8 @@ func resultOf(is bool) matchResult {
 type condition struct {
 	// text lists the matches with an unknown result.
 	text string
-	// opaque is true if explain cannot evaluate one of the matches. Otherwise they depend on the client, and a question
-	// that names the client has a certain answer.
+	// opaque is true if explain cannot evaluate one of the matches. Otherwise, they depend only on the client, and the
+	// result is certain if the question names the client.
 	opaque bool
 }
 

@@ -11,7 +11,7 @@ import (
 
 type packet struct {
 	family   inet.Family
-	from     netip.Addr // invalid: any client
+	from     netip.Addr // invalid for any client
 	port     uint16     // of the sender
 	to       netip.AddrPort
 	protocol inet.Protocol
@@ -65,7 +65,7 @@ func newPacket(k *Kernel, q Question) *packet {
 	return p
 }
 
-// answer returns the reply of the endpoint that the packet has reached, as the reply arrives on this node.
+// answer returns the reply of the endpoint that the packet has reached, as it arrives on this node.
 func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	local := k.IsLocal(p.to.Addr())
 	back := &packet{

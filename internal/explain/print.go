@@ -61,8 +61,8 @@ func printShort(w io.Writer, e Explanation, before []Endpoint) {
 	}
 }
 
-// deciding returns the indexes of the deciding steps: the steps that stop or may stop the packet, or else the step that
-// selects the endpoint.
+// deciding returns the indexes of the deciding steps: the steps that stop or may stop the packet or, if there are none,
+// the step that selects the endpoint.
 func (e Explanation) deciding() []int {
 	var deciding []int
 	for i, s := range e.Steps {

@@ -95,7 +95,7 @@ Use -v to see all steps.
 	b.Reset()
 	explain.Print(&b, all, false)
 	if n := strings.Count(b.String(), "\n"); n >= 25 {
-		t.Errorf("%d lines for a healthy Service with 5 frontends:\n%s", n, &b)
+		t.Errorf("got %d lines for a healthy Service with 5 frontends:\n%s", n, &b)
 	}
 }
 
@@ -118,6 +118,6 @@ func TestVerdicts(t *testing.T) {
 	w := newWorld(t, web())
 	w.insert("filter", "OUTPUT", "-d "+otherPod+" -j DROP")
 	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Partly || len(e.Endpoints) != 1 {
-		t.Errorf("one of two endpoints is blocked: %s", steps(e))
+		t.Errorf("one of two endpoints is blocked, but explain reports\n%s", steps(e))
 	}
 }

@@ -48,7 +48,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestRoutes: routes and routing rules decide before rules do. A lookup that failed decides nothing.
+// TestRoutes: a route can stop the packet, whatever the firewall rules are. Routes that could not be looked up do not
+// affect the verdict.
 func TestRoutes(t *testing.T) {
 	at := netip.MustParseAddr(clusterIP)
 	local, away, dropped := kernel.Route{Interface: "lo", Local: true}, kernel.Route{Interface: "eth0"}, kernel.Route{Failure: "a blackhole route"}
@@ -78,7 +79,7 @@ func TestRoutes(t *testing.T) {
 			}
 			w.kernel.Routes, w.kernel.Arrivals = nil, nil
 			if e := explain.Explain(w.kernel, w.view, w.view.Base, q); e.Verdict != explain.Passes {
-				t.Errorf("without lookups:\n%s", steps(e))
+				t.Errorf("unknown routes affect the verdict:\n%s", steps(e))
 			}
 		})
 	}
@@ -103,7 +104,7 @@ func TestRoutesOfReplies(t *testing.T) {
 	}
 }
 
-// TestMarkedRoutes: a routing rule for a mark decides about the packets that rules have marked.
+// TestMarkedRoutes: a routing rule for a mark applies to packets that firewall rules have marked.
 func TestMarkedRoutes(t *testing.T) {
 	local := kernel.Route{Interface: "lo", Local: true}
 	for name, c := range map[string]struct {
@@ -211,7 +212,7 @@ func TestLegacyRules(t *testing.T) {
 	w := newWorld(t, web())
 	w.kernel.Unread = map[explain.Part]explain.Unread{explain.Legacy: {Why: "iptables-legacy-save: no answer"}}
 	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Unclear {
-		t.Errorf("not read:\n%s", steps(e))
+		t.Errorf("want an unclear verdict if the rules of iptables-legacy are unread, got\n%s", steps(e))
 	}
 }
 
@@ -252,7 +253,7 @@ func TestLargeSets(t *testing.T) {
 		t.Fatal(steps(e))
 	}
 	if got := testing.AllocsPerRun(3, func() { w.ask(clusterIPHTTP, outside) }); got > elements/10 {
-		t.Errorf("%.0f allocations for a set of %d elements", got, elements)
+		t.Errorf("explain allocates %.0f times for a set of %d elements", got, elements)
 	}
 }
 
@@ -387,13 +388,13 @@ func TestUnread(t *testing.T) {
 		w.kernel.Unread = map[explain.Part]explain.Unread{part: {Why: "only root may"}}
 		e := w.ask(clusterIPHTTP, outside)
 		if e.Verdict != want || !says(e, string(part)) || !says(e, "only root may") || says(e, "missing") || says(e, "lacks") {
-			t.Errorf("without the %s: want %s, got\n%s", part, want, steps(e))
+			t.Errorf("the %s could not be read: want %s, got\n%s", part, want, steps(e))
 		}
 	}
 	w := newWorld(t, web())
 	w.kernel.Servers = nil
 	w.kernel.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: "the module ip_vs is not loaded", Absent: true}}
 	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Stops || !says(e, "ip_vs is not loaded") || !strings.Contains(steps(e), "modprobe ip_vs") {
-		t.Errorf("without IPVS:\n%s", steps(e))
+		t.Errorf("wrong explanation for a kernel without IPVS:\n%s", steps(e))
 	}
 }

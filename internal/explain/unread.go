@@ -22,7 +22,7 @@ func (e *explaining) couldNotRead(part Part) bool {
 	return true
 }
 
-// required is like couldNotRead, for a part that the verdict depends on.
+// required is like couldNotRead, but for a part on which the verdict depends.
 func (e *explaining) required(part Part) bool {
 	is := e.couldNotRead(part)
 	e.unknown = e.unknown || is

@@ -49,7 +49,7 @@ type flow struct {
 	on      condition
 }
 
-// only returns the flow through a rule with this result.
+// only returns the flow after a rule whose match had the given result.
 func (f flow) only(a matchResult, unknown condition) flow {
 	return flow{f.certain && a == yes, f.on.and(unknown)}
 }
@@ -90,7 +90,7 @@ func (w *walk) end(e end, drops bool, policy shown, says string) bool {
 }
 
 // chain walks the rules of a chain. If an unknown match led to the chain, none of its rules is certain to apply. The
-// same is true for the rules after one that may have ended the walk through the chain.
+// same is true for rules that follow a rule that may have ended the walk through the chain.
 func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues

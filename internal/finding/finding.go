@@ -13,7 +13,7 @@ import (
 	"unicode"
 )
 
-// Severity orders findings.
+// Severity is the severity of a finding.
 type Severity string
 
 // The severities. A broken finding prevents the agent from serving the current Services. A notice requires no action.
@@ -33,7 +33,7 @@ type Finding struct {
 	Problem string `json:"problem"`
 	// Evidence is the observed state, as a tool or file shows it. It is never nil.
 	Evidence []string `json:"evidence"`
-	// Remedy tells the operator what to do. Complete commands are in backquotes after the word run.
+	// Remedy tells the operator what to do. Complete commands are in backquotes after the word "run".
 	Remedy string `json:"remedy"`
 }
 
@@ -96,7 +96,7 @@ func Printable(text string) string {
 // plain matches words that a shell does not change.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// Word quotes a name for use in a shell command, because other programs may use any name.
+// Word quotes a name for use in a shell command. Other programs may have chosen any name.
 func Word(name string) string {
 	if plain.MatchString(name) {
 		return name

@@ -28,13 +28,13 @@ notice   rules: in nftables
          remedy: nothing to do
 `
 	if printed.String() != want {
-		t.Errorf("printed:\n%s\nwant:\n%s", &printed, want)
+		t.Errorf("got:\n%s\nwant:\n%s", &printed, want)
 	}
 	if got := found[0].String(); got != "agent: not running; start it" {
-		t.Errorf("for the log: %s", got)
+		t.Errorf("String returns %q", got)
 	}
 	if got := found[1].Summary(); got != "configuration: not usable: line 3: boom; line 4: bang; c.yaml" {
-		t.Errorf("in one line: %q", got)
+		t.Errorf("Summary returns %q", got)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// Row events, named like those of kubectl.
+// Row events, named as in kubectl.
 const (
 	added    = "ADDED"
 	modified = "MODIFIED"

@@ -190,7 +190,7 @@ func TestForms(t *testing.T) {
 		answer("node-2", service("ClusterIP", "Served", 2, `, "address": "10.96.0.20:80"`), 0)}, 0)
 	var out strings.Builder
 	if err := Print(&out, r, inspect.Table{SortBy: "endpoints"}); err != nil || strings.Index(out.String(), "2/2") > strings.Index(out.String(), "12/12") {
-		t.Errorf("sorted: %v\n%s", err, &out)
+		t.Errorf("the rows are not sorted by endpoints: %v\n%s", err, &out)
 	}
 	if err := (inspect.Table{SortBy: "nope"}).CheckSort(Columns("services")); err == nil || !strings.Contains(err.Error(), "use one of namespace") {
 		t.Error(err)

@@ -23,8 +23,7 @@ type observed struct {
 // numbers matches the parts that may differ between nodes in otherwise equal problems: percentages, dates, addresses.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// addFinding adds a node's finding. Findings of several nodes are the same if they differ only in evidence and in
-// numbers.
+// addFinding adds a node's finding. Findings of different nodes are merged if they differ only in evidence and numbers.
 func (m *Merger) addFinding(node int, f finding.Finding) {
 	same := Finding{Severity: f.Severity, Subject: f.Subject, Problem: f.Problem, Remedy: f.Remedy}.id()
 	entry := m.findings[same]

@@ -63,10 +63,10 @@ not checked: processes: not visible from here (node-1, node-2, node-3)
 	}
 	var wide strings.Builder
 	if err := Print(&wide, r, inspect.Table{Wide: true}); err != nil || !strings.Contains(wide.String(), "|   9505 of 10000\n") || strings.Contains(wide.String(), " more") {
-		t.Errorf("wide: %v\n%s", err, &wide)
+		t.Errorf("the wide output is incomplete: %v\n%s", err, &wide)
 	}
 	if f := r.Findings[1]; len(f.Nodes) != 8 || len(f.Evidence) != 8 || f.Evidence[1].Observed[0] != "9400 of 10000" || f.Remedy != "raise the limit" {
-		t.Errorf("in the report: %+v", f)
+		t.Errorf("the report contains %+v", f)
 	}
 }
 
@@ -132,6 +132,6 @@ func TestTooLargeAnswers(t *testing.T) {
 	}
 	r := merge(Question{Command: "ipvsadm"}, []Answer{answer("node-1", string(document), 0)}, 0)
 	if len(r.Rows) != maxStatements || r.LeftOut != 7 || r.ExitStatus != 1 || !strings.Contains(printed(t, r), "! the answer is too large; 7 parts are omitted") {
-		t.Errorf("%d rows, %d left out, exit status %d", len(r.Rows), r.LeftOut, r.ExitStatus)
+		t.Errorf("got %d rows, %d statements left out, exit status %d", len(r.Rows), r.LeftOut, r.ExitStatus)
 	}
 }

@@ -63,7 +63,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 		t.Error(d)
 	}
 	if r.ExitStatus != 1 {
-		t.Errorf("exit status %d, want 1 for the node without an answer", r.ExitStatus)
+		t.Errorf("exit status %d, want 1 because a node did not respond", r.ExitStatus)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestNodesNotAsked(t *testing.T) {
 			t.Error(text)
 		}
 		if r := merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 0); r.ExitStatus != 0 {
-			t.Errorf("%s of every node: exit status %d", command, r.ExitStatus)
+			t.Errorf("%s on every node: exit status %d, want 0", command, r.ExitStatus)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestNodesMayDiffer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := merge(Question{Command: "services"}, []Answer{answer("node-1", documents[0], 0), answer("node-2", documents[1], 0)}, 0)
 			if len(r.Disagreements) > 0 || r.ExitStatus != 0 {
-				t.Errorf("exit status %d, %v", r.ExitStatus, r.Disagreements)
+				t.Errorf("exit status %d, disagreements %v", r.ExitStatus, r.Disagreements)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestWorstNode(t *testing.T) {
 		{Node: "node-3", ExitStatus: new(3), Error: "not root"},
 	}, 0)
 	if r.ExitStatus != 2 {
-		t.Errorf("doctor: exit status %d, want 2: broken", r.ExitStatus)
+		t.Errorf("doctor: exit status %d, want 2 (broken)", r.ExitStatus)
 	}
 	if text := printed(t, r); !strings.Contains(text, "91 % full") || !strings.Contains(text, "all 2") {
 		t.Error(text)

@@ -34,7 +34,7 @@ func readIPVSADM(_ Question, document []byte) (s said, err error) {
 				f.counts = append(f.counts, n)
 			}
 			if last := &s.facts[len(s.facts)-1]; last.subject[2] == "" {
-				*last = f // the server's first destination replaces its entry without one
+				*last = f // the first destination replaces the entry for a server without destinations
 			} else {
 				s.facts = append(s.facts, f)
 			}

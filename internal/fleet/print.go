@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// Limits of the output unless it is wide.
+// Limits of the output without -o wide.
 const (
 	fewNames    = 5
 	fewEvidence = 5
@@ -72,8 +72,8 @@ func (p printer) rows(events []string, form inspect.Table) error {
 	return inspect.WriteTable(p.w, titles, table, form)
 }
 
-// PrintNames writes names that other commands accept. Commands that examine nodes print the nodes that
-// are not well or did not respond. Other commands print Services or frontends.
+// PrintNames writes names that other commands accept. For commands that examine nodes, these are the nodes that are
+// not well or did not respond. For other commands, they are Services or frontends.
 func PrintNames(w io.Writer, r Report) error {
 	var names []string
 	c := commands[r.Command]

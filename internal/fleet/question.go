@@ -30,7 +30,7 @@ type command struct {
 	changing bool
 	// busiest is true if the rows are sorted by their first sum, the largest first. All sums of such a command change all the time.
 	busiest bool
-	// takesName is true if the command accepts a Service as argument.
+	// takesName is true if the command accepts a Service as an argument.
 	takesName, needsName bool
 	names                func(Row) []string
 	read                 func(q Question, document []byte) (said, error)
@@ -75,7 +75,7 @@ func serviceOf(r Row) []string {
 
 func firstCell(r Row) []string { return r.Subject[:1] }
 
-// frontendOf formats the frontend of a row as an argument of explain.
+// frontendOf formats the frontend of a row as an argument for explain.
 func frontendOf(r Row) []string {
 	if r.Subject[0] == "FWM" {
 		return nil
@@ -132,7 +132,7 @@ const ipvsadm = "ipvsadm"
 // Text reports whether the answer is text, which becomes a JSON string in the document.
 func (q Question) Text() bool { return q.Command == ipvsadm }
 
-// Busiest reports whether the answer is a measurement, sorted by size, which differs each time.
+// Busiest reports whether the answer is a measurement that is sorted by size and differs each time.
 func (q Question) Busiest() bool { return commands[q.Command].busiest }
 
 // AsAgent reports whether the command needs the flags of the agent.

@@ -97,7 +97,7 @@ func readTop(q Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
-// rounded returns a rate as a whole number. An agent's answer can be anything.
+// rounded returns a rate as a whole number. It limits the value, because an answer may contain any number.
 func rounded(rate float64) uint64 {
 	return uint64(math.Round(min(max(rate, 0), 1e15)))
 }

@@ -126,10 +126,10 @@ func TestTCPWithoutAnswerIsReset(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, deadEndpoint(t))
 	if c, err := dial(at, patience); err == nil {
-		t.Errorf("%s answered, want a reset", c.name)
+		t.Errorf("endpoint %s answered, want a reset", c.name)
 	}
 	if failed := f.Counts().Failed; failed != 1 {
-		t.Errorf("%d failures counted, want 1", failed)
+		t.Errorf("counted %d failures, want 1", failed)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestChangesKeepConnections(t *testing.T) {
 	set(t, f, at, startEndpoint(t, "new").addr())
 	c.echoes(t)
 	if name := mustDial(t, at).name; name != "new" {
-		t.Errorf("%s answered", name)
+		t.Errorf("endpoint %s answered, want new", name)
 	}
 	if err := f.Remove(at); err != nil {
 		t.Fatal(err)
@@ -205,10 +205,10 @@ func TestConnectionLimit(t *testing.T) {
 	set(t, f, at, startEndpoint(t, "a").addr())
 	first, second := mustDial(t, at), mustDial(t, at)
 	if _, err := dial(at, patience); err == nil {
-		t.Error("a third connection is served")
+		t.Error("a third connection was served, beyond the limit of 2")
 	}
 	if refused := f.Counts().Refused; refused != 1 {
-		t.Errorf("%d refusals counted, want 1", refused)
+		t.Errorf("counted %d refusals, want 1", refused)
 	}
 	first.echoes(t)
 	_ = second.Close()
@@ -280,7 +280,7 @@ func TestUDP(t *testing.T) {
 	large := strings.Repeat("x", 60_000)
 	for range 3 {
 		if got := ask(t, one, large); got != "a:"+large {
-			t.Fatalf("answer of %d bytes", len(got))
+			t.Fatalf("got an answer of %d bytes", len(got))
 		}
 		if got := ask(t, two, "hello"); got != "a:hello" {
 			t.Fatal(got)
@@ -300,7 +300,7 @@ func TestUDP(t *testing.T) {
 	}
 	_ = two.SetReadDeadline(time.Now().Add(patience))
 	if _, err := two.Read(make([]byte, maxDatagram)); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a closed port answers %v", err)
+		t.Errorf("reading from a flow to a closed port returns %v", err)
 	}
 	if n := f.Counts().Flows; n != 0 {
 		t.Errorf("%d flows are left", n)

@@ -32,11 +32,11 @@ func TestPortsInUseAreSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if unused(port) {
-			t.Errorf("%s: port %d counts as free", network, port)
+			t.Errorf("%s: the used port %d counts as free", network, port)
 		}
 		_ = socket.Close()
 		if !unused(port) {
-			t.Errorf("%s: port %d counts as in use", network, port)
+			t.Errorf("%s: the free port %d counts as in use", network, port)
 		}
 	}
 }

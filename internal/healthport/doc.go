@@ -1,5 +1,5 @@
-// Package healthport serves the health checks of load balancers: HTTP on the healthCheckNodePort of each LoadBalancer Service
-// with external traffic policy Local, with status 200 if this node has endpoints of the Service.
+// Package healthport responds to the health checks of load balancers. It serves HTTP on the healthCheckNodePort of each
+// LoadBalancer Service with external traffic policy Local. The status is 200 if this node has endpoints of the Service.
 //
 // It depends on neither node ports nor the state of the kernel. The loop calls [Ports.Update], which records the wanted
 // ports and never blocks; [Ports.Run] opens and closes them.

@@ -83,17 +83,17 @@ func TestFaults(t *testing.T) {
 			n.untilReported("the failure", func() bool { return strings.Contains(n.failure(web), fault.why) && n.failing > 0 })
 			for _, addr := range fault.reachable {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 {
-					t.Errorf("%s during the fault: %+v", addr, got)
+					t.Errorf("%s responds %+v during the fault", addr, got)
 				}
 			}
 			if got := ask(t, "GET", url(home4, other)); got.Status != 200 {
-				t.Errorf("the other Service during the fault: %+v", got)
+				t.Errorf("the port of the other Service responds %+v during the fault", got)
 			}
 			end()
 			n.untilReported("the recovery", func() bool { return n.failures[web] == nil && n.failing == 0 })
 			for _, addr := range []netip.Addr{home4, home6} {
 				if got := ask(t, "GET", url(addr, port)); got.Status != 200 || !strings.Contains(got.Body, `"web"`) {
-					t.Errorf("%s after the fault: %+v", addr, got)
+					t.Errorf("%s responds %+v after the fault", addr, got)
 				}
 			}
 		})
@@ -138,7 +138,7 @@ func TestListenRetriesBackOff(t *testing.T) {
 	// The pauses are 5, 10, 20, 40... ms. At least 115 ms have passed; a fixed pause would have led to 40 or more
 	// attempts.
 	if got := tries.Load(); got > 30 {
-		t.Errorf("%d tries", got)
+		t.Errorf("got %d attempts to listen", got)
 	}
 }
 
@@ -205,17 +205,17 @@ func TestConnectionLimit(t *testing.T) {
 		silent = append(silent, conn)
 	}
 	if got := ask(t, "GET", url(home4, port)); got.Status != 200 {
-		t.Errorf("at the limit: %+v", got)
+		t.Errorf("the response at the connection limit is %+v", got)
 	}
 	for _, conn := range silent[:20] {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-			t.Fatalf("an old silent connection: %v", err)
+			t.Fatalf("an old silent connection was not closed: %v", err)
 		}
 	}
 	n.limit.mu.Lock()
 	if got := n.limit.order.Len(); got > 10 || got != len(n.limit.open) {
-		t.Errorf("%d connections, %d of them tracked", got, len(n.limit.open))
+		t.Errorf("got %d connections, %d of them tracked", got, len(n.limit.open))
 	}
 	n.limit.mu.Unlock()
 
@@ -223,7 +223,7 @@ func TestConnectionLimit(t *testing.T) {
 	n.untilCounted(0, 0)
 	_ = silent[29].SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := silent[29].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a silent connection to a closed port: %v", err)
+		t.Errorf("a silent connection is still open after its port was closed: %v", err)
 	}
 }
 
@@ -238,6 +238,6 @@ func TestStoppingIsNotAFailure(t *testing.T) {
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	n.settle(ctx)
 	if len(n.failures) != 0 || n.failing != 0 {
-		t.Errorf("%d failing, %v", n.failing, n.failures)
+		t.Errorf("stopping is reported as a failure: %d failing, %v", n.failing, n.failures)
 	}
 }

@@ -35,12 +35,12 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	settle()
 	if !strings.Contains(n.failure(web), "192.0.2.77:30999: ") || !open(home6, 30999) {
-		t.Errorf("before the address exists: %v", n.failures)
+		t.Errorf("wrong failures before the address exists: %v", n.failures)
 	}
 	change(netlink.AddrAdd)
 	settle()
 	if n.failures[web] != nil || !open(addr, 30999) {
-		t.Errorf("with the address: %v", n.failures)
+		t.Errorf("the port does not respond after the address was added: %v", n.failures)
 	}
 	change(netlink.AddrDel)
 	settle()

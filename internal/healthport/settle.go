@@ -65,8 +65,8 @@ func (p *Ports) bindings() []binding {
 	return all
 }
 
-// closeUnwanted runs before any listener is opened, so that a Service can use a port that another one frees. It returns
-// the freed addresses.
+// closeUnwanted runs before any listener is opened, so a Service can use a port that another one frees. It returns the
+// freed addresses.
 func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool) {
 	wanted := make(map[binding]bool, len(bindings))
 	for _, at := range bindings {

@@ -35,7 +35,7 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// NewCleanup returns an empty document. The document also writes what it records as text: results to out, everything
+// NewCleanup returns an empty document. The document also writes its content as text: results to out, everything
 // else to notes.
 func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	return &Cleanup{

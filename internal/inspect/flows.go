@@ -80,7 +80,7 @@ func FlowTitles() string {
 func FlowLine(e view.FlowEvent) string {
 	at := e.Time.Format("15:04:05.000")
 	if e.Event == view.FlowsLost {
-		return flowLine(at, e.Event, "", "", "", "the kernel had no room for some events")
+		return flowLine(at, e.Event, "", "", "", "the kernel's buffer was full; some events were lost")
 	}
 	service := fmt.Sprintf("%s/%s:%s", e.Namespace, e.Name, e.Port)
 	if e.Port == "" {

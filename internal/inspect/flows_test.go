@@ -39,7 +39,7 @@ func TestFlows(t *testing.T) {
 	elsewhere := flow
 	elsewhere.Key.Addr = netip.MustParseAddrPort("198.51.100.1:443")
 	if e, is := names.Event(kernel.FlowEvent{Flow: elsewhere}); is {
-		t.Errorf("a connection to no Service: %+v", e)
+		t.Errorf("a connection that leads to no Service has the event %+v", e)
 	}
 	if text, err := json.Marshal(view.FlowEvent{Time: at, Event: view.FlowsLost}); err != nil || string(text) != `{"time":"2026-01-02T03:04:05.006Z","event":"LOST"}` {
 		t.Errorf("%s, %v", text, err)

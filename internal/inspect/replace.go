@@ -101,7 +101,7 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 	r.used[key] = true
 	if f.AllPorts {
 		r.used[key.AllPorts()] = true
-		if !exists { // an agent has already replaced the virtual servers of single ports
+		if !exists { // an agent has already replaced the virtual servers of individual ports
 			now, exists = r.have[key.AllPorts()]
 		}
 	}
@@ -197,8 +197,8 @@ func seconds(n uint32) string {
 	return fmt.Sprintf("%d s", n)
 }
 
-// unused adds a finding about a virtual server that the agent would not serve. The reason is a problem of a Service
-// that contains the address, if any.
+// unused adds a finding about a virtual server that the agent would not serve. If a Service's problem mentions the
+// address, that problem is the reason.
 func (r *replacing) unused(v *view.View, key kernel.ServerKey) {
 	reason, shown := "", fmt.Sprintf("%s/%s", key.Addr, key.Protocol)
 	for _, s := range v.Services {

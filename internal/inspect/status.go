@@ -31,7 +31,7 @@ type Machine struct {
 	Kernel string `json:"kernel"`
 	// Modules are the loaded IPVS modules, except those built into the kernel.
 	Modules []string `json:"modules"`
-	// Owned virtual servers have an owner record, foreign ones do not.
+	// Owned virtual servers have an owner record. Foreign ones do not.
 	Owned   int `json:"ownedVirtualServers"`
 	Foreign int `json:"foreignVirtualServers"`
 	// Connections counts the connections of owned virtual servers. It is nil with nftables, because the kernel then

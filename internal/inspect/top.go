@@ -115,7 +115,7 @@ func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, secon
 	return entry
 }
 
-// Share sets each item's share of the sum, and reports whether the sum is above 0.
+// Share sets each item's share of the sum, and reports whether the sum is greater than 0.
 func Share[T any](all []T, part func(*T) *float64, of func(T) float64) bool {
 	sum := 0.0
 	for _, e := range all {

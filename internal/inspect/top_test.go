@@ -32,7 +32,7 @@ func countsOf(ends ...uint64) inspect.Counts {
 
 // TestTop: a share is a fraction of the new connections or, if there are none, of the open connections.
 func TestTop(t *testing.T) {
-	loser := shopView() // the traffic at its frontends is the shop's
+	loser := shopView() // the traffic to its frontends belongs to the other Service
 	loser.Name = "loser"
 	for i := range loser.Frontends {
 		loser.Frontends[i].State = view.Conflict
@@ -70,8 +70,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestTopPicture: for any keys, sizes and names, the output fits the terminal, without control characters, and
-// numbers are finite.
+// TestTopPicture: for any keys, sizes and names, the output fits the terminal and contains no control characters,
+// and all numbers are finite.
 func TestTopPicture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := shopView()
@@ -91,11 +91,11 @@ func TestTopPicture(t *testing.T) {
 			width, height := rapid.IntRange(0, 200).Draw(t, "width"), rapid.IntRange(0, 40).Draw(t, "height")
 			lines := screen.Lines(list, "top", width, height)
 			if len(lines) > height {
-				t.Fatalf("%d lines for a height of %d", len(lines), height)
+				t.Fatalf("got %d lines for a height of %d", len(lines), height)
 			}
 			for _, line := range lines {
 				if utf8.RuneCountInString(line) > width || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Fatalf("%q in a width of %d", line, width)
+					t.Fatalf("line %q contains control characters or exceeds the width of %d", line, width)
 				}
 			}
 			for _, e := range list.Items {
@@ -129,7 +129,7 @@ func TestTopKeys(t *testing.T) {
 		}
 		picture := strings.Join(screen.Lines(list, "top", 200, 20), "\n")
 		if !strings.Contains(picture, want[0]) || strings.Contains(picture, want[1]) {
-			t.Errorf("after %q the picture is\n%s\nwant %q, not %q", keys, picture, want[0], want[1])
+			t.Errorf("after the keys %q, the screen is\n%s\nwant it to contain %q, but not %q", keys, picture, want[0], want[1])
 		}
 	}
 	for _, key := range []rune{'q', 3} {
@@ -157,13 +157,13 @@ func TestTopScrolls(t *testing.T) {
 			screen.Key(inspect.Down)
 			lines := screen.Lines(list, "top", 200, height)[3:]
 			if len(lines) != height-3 || len(rows) > 0 && !slices.Equal(lines[:len(lines)-1], rows[1:]) {
-				t.Fatalf("height %d: after\n%s\ncomes\n%s", height, strings.Join(rows, "\n"), strings.Join(lines, "\n"))
+				t.Fatalf("height %d: got\n%s\nfollowed by\n%s", height, strings.Join(rows, "\n"), strings.Join(lines, "\n"))
 			}
 			rows = lines
 		}
 	}
 	screen := inspect.TopScreen{}
 	if got := testing.AllocsPerRun(2, func() { screen.Lines(list, "top", 200, 20) }); got > 2000 {
-		t.Errorf("%.0f allocations for a picture of 17 rows", got)
+		t.Errorf("Lines allocates %.0f times for 17 rows", got)
 	}
 }

@@ -130,7 +130,7 @@ func TestServicesOfKernel(t *testing.T) {
 	list := servicesOfKernel(servers(), ours)
 	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
 	if list.Agent || len(list.Unknown) == 0 || strings.Contains(asJSON(t, list), "198.51.100.1") {
-		t.Errorf("without an agent: %+v", list)
+		t.Errorf("wrong list without an agent: %+v", list)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestTableForms(t *testing.T) {
 		t.Errorf("sorted by active:\n%s", got)
 	}
 	if err := PrintServices(&bytes.Buffer{}, list, Table{SortBy: "age"}); err == nil || !strings.Contains(err.Error(), "namespace, name, port") {
-		t.Errorf("unknown column: %v", err)
+		t.Errorf("the error for an unknown column is %v", err)
 	}
 	if got := text(t, func(b *bytes.Buffer) error { return PrintNames(b, list) }); !strings.Contains(got, "shop/web\n") {
 		t.Errorf("names:\n%s", got)

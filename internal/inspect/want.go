@@ -124,7 +124,7 @@ type serverJSON struct {
 	Affinity uint32 `json:"affinitySeconds"`
 	// ClientBits is the prefix length of client addresses for affinity; absent for full addresses.
 	ClientBits uint8 `json:"clientBits,omitempty"`
-	// SlowStart is the time until a new endpoint has its full weight.
+	// SlowStart is the time until a new endpoint reaches its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
 	// Bound is true if the address is on kube-ipvs0, and false if the node already has the address.
 	Bound        bool              `json:"bound"`

@@ -16,7 +16,7 @@ type Request struct {
 	// Service is the service to list, or nil for all services.
 	Service *kernel.TableKey
 	View    view
-	// Numeric disables names, Exact disables the abbreviation of numbers, and NoSort keeps the kernel's order.
+	// Numeric disables name lookups, Exact disables the abbreviation of numbers, and NoSort keeps the kernel's order.
 	Numeric, Exact, NoSort bool
 	// PersistentConn adds columns to the list of connections.
 	PersistentConn bool
@@ -150,8 +150,8 @@ func (p *parser) ipv6() *Failure {
 	return nil
 }
 
-// value checks the value of an option. It ignores options that the read-only commands do not allow, which are rejected
-// anyway.
+// value checks the value of an option. It ignores options that the read-only commands do not allow, because they are
+// rejected anyway.
 func (p *parser) value(w word, value string) *Failure {
 	switch w.option {
 	case optService:

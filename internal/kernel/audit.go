@@ -27,7 +27,7 @@ type Differences struct {
 	Members map[string]map[Element]struct{}
 	// Addresses contains the addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base contains the rest of the state, even if nothing differs.
+	// Base contains the remaining state, even if nothing differs.
 	Base State
 }
 

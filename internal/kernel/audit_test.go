@@ -39,7 +39,7 @@ func TestNoDifferencesCostNothing(t *testing.T) {
 	}
 	var d *kernel.Differences
 	if allocs := testing.AllocsPerRun(5, func() { d = c.Compare(state, kernel.Audit{}, nil) }); allocs > 10 {
-		t.Errorf("%v allocations", allocs)
+		t.Errorf("Compare allocates %v times", allocs)
 	}
 	if d.All || len(d.Servers) > 0 || len(d.Members) > 0 || d.Addresses != nil {
 		t.Errorf("the audit found %+v", d)
@@ -57,7 +57,7 @@ func TestConnectionsOfDrainingDestinationsAreDifferences(t *testing.T) {
 		var c kernel.Comparer
 		c.Compare(observed(7), kernel.Audit{}, nil)
 		if d := c.Compare(observed(8), kernel.Audit{}, nil); (len(d.Servers) > 0) != differs {
-			t.Errorf("weight %d: differences %v", weight, d.Servers)
+			t.Errorf("weight %d: wrong differences %v", weight, d.Servers)
 		}
 	}
 }

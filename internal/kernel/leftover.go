@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Leftover is one object that kube-proxy has left: a chain with its rules, a rule in a built-in chain, an ipset, or an nftables table. Verb:
-// Delete. Virtual servers and addresses on kube-ipvs0 are never leftovers: nothing distinguishes kube-proxy's objects from another
+// Leftover is one object that kube-proxy left behind: a chain with its rules, a rule in a built-in chain, an ipset, or an nftables table.
+// Verb: Delete. Virtual servers and addresses on kube-ipvs0 are never leftovers: nothing distinguishes kube-proxy's objects from another
 // program's.
 type Leftover struct {
 	// Place is an iptables variant ("nft" or "legacy"), OldSets, or RulesNFTables.
@@ -19,11 +19,11 @@ type Leftover struct {
 	// prints it.
 	ChainID
 	Spec string
-	// Name of an ipset.
+	// Name is the name of an ipset.
 	Name string
 }
 
-// Leftovers describes what kube-proxy has left on a node.
+// Leftovers describes what kube-proxy left behind on a node.
 type Leftovers struct {
 	// Objects lists the objects in the order in which they can be deleted.
 	Objects []Leftover
@@ -95,8 +95,8 @@ func (c ChainID) OfKubeProxy() bool {
 	})
 }
 
-// JumpOfKubeProxy returns the chain to which kube-proxy's rule in a built-in chain jumps. It recognizes the rule by its comment; other programs
-// may jump there, too.
+// JumpOfKubeProxy returns the chain to which kube-proxy's rule in a built-in chain jumps. It recognizes the rule by its comment, because
+// other programs may jump there, too.
 func (r SavedRule) JumpOfKubeProxy() (to ChainID, ok bool) {
 	jump, jumps := r.Rule.Verdict.(JumpTo)
 	to = ChainID{Table: r.Table, Chain: string(jump)}

@@ -8,7 +8,8 @@ import (
 // Mode describes what balances connections on a node, and where the agent keeps sets and rules.
 type Mode uint8
 
-// The modes. nftables balances only packets that pass rules of the agent's table, so that table then also contains the sets and rules.
+// The modes. If nftables balances connections, sets and rules are also in nftables, because only rules in the same
+// table can send packets to the balancing chains.
 const (
 	IPVSWithIPTables Mode = iota // sets are in ipset, rules in iptables
 	IPVSWithNFTables

@@ -9,13 +9,13 @@ import (
 
 // RuleListing contains all iptables rules of a family. It includes foreign rules, because they also determine the path of a packet.
 type RuleListing struct {
-	// Policies of the built-in chains.
+	// Policies contains the policies of the built-in chains.
 	Policies map[ChainID]string
 	// Rules contains the rules of each chain in order. A chain without rules has an entry.
 	Rules map[ChainID][]SavedRule
 }
 
-// Recognize replaces each listed rule that has the tag of a rule in the ruleset with that rule.
+// Recognize looks for listed rules with the same tag as a rule in the ruleset, and replaces them with that rule.
 func (l RuleListing) Recognize(r Ruleset) {
 	ours := map[string]Rule{}
 	for _, c := range r.Chains {

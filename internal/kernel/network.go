@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Network maps addresses that this node's networks use themselves, and its nameservers' addresses, to their roles. On kube-ipvs0, these
-// addresses would become local, and the node would lose its routes through them, or its DNS.
+// Network maps the gateways and reserved addresses of this node's networks, and its nameservers, to their roles. If kube-ipvs0 had such an
+// address, the address would become local, and the node would lose its routes through the address, or its DNS.
 type Network map[netip.Addr]NetworkRole
 
 // NetworkRole is the role of an address in the node's networks.

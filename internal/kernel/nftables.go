@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// NFTables are the nftables tables of other programs: their chains with their rules, and the sets in which rules look up packets.
+// NFTables contains the nftables tables of other programs: the rules of each chain, and the sets that the rules use.
 type NFTables struct {
 	Rules map[NFTName][]NFTRule
 	Sets  map[NFTName]NFTSet
@@ -17,7 +17,7 @@ func (n NFTName) In(name string) NFTName { return NFTName{n.Family, n.Table, nam
 // Chain returns the name of a base chain.
 func (c BaseChain) Chain() NFTName { return NFTName{c.Family, c.Table, c.Name} }
 
-// NFTRule is a rule: statements that run until one of them does not match, or has a verdict.
+// NFTRule is a rule. Its statements run in order until one of them does not match, or issues a verdict.
 type NFTRule struct {
 	Handle     uint64
 	Statements []NFTStatement
@@ -42,7 +42,7 @@ const (
 
 // NFTField is a property of a packet.
 type NFTField struct {
-	// Kind is the name of the expression that loads it. For kinds without a constant above, the other fields are zero.
+	// Kind is the name of the expression that loads the field. For kinds without a constant above, the other fields are zero.
 	Kind string
 	// Key is the key of meta and ct, the base of payload, and the result of fib.
 	Key uint32
@@ -101,7 +101,7 @@ type NFTLookup struct {
 	Map, Not bool
 }
 
-// NFTVerdict ends the chain, or continues in another; Code is NF_DROP, NFT_JUMP or another verdict code.
+// NFTVerdict ends the chain, or continues in another chain. Code is NF_DROP, NFT_JUMP or another verdict code.
 type NFTVerdict struct {
 	Code  int32
 	Chain string
@@ -159,6 +159,6 @@ type NFTElement struct {
 	// In a map, Data or Verdict is the value of the element.
 	Data    []byte
 	Verdict NFTVerdict
-	// Opaque is a further condition, such as a rate.
+	// Opaque is an additional condition, such as a rate.
 	Opaque string
 }

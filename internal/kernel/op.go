@@ -55,7 +55,7 @@ func (o Op) KindOf() Kind { return o.Object.kind() }
 // SysctlSetting is a sysctl and its wanted value. Verb: Ensure.
 type SysctlSetting struct {
 	Name, Value string
-	// Optional settings are skipped if the kernel lacks them or does not let the agent set them.
+	// Optional is true if the agent skips the setting when the kernel lacks it or does not let the agent change it.
 	Optional bool
 }
 
@@ -133,9 +133,9 @@ func (o Op) String() string {
 // Errors of backends that the agent's loop distinguishes.
 var (
 	ErrExists = errors.New("already exists")
-	// ErrNotFound: the object of an Update does not exist. Deleting a missing object succeeds.
+	// ErrNotFound means that the object of an Update does not exist. Deleting a missing object succeeds.
 	ErrNotFound = errors.New("does not exist")
-	// ErrUnavailable: the kernel does not support this (missing module); the text contains the remedy.
+	// ErrUnavailable means that the kernel does not support this, for example because a module is missing. The text contains the remedy.
 	ErrUnavailable = errors.New("not available in this kernel")
 	ErrFull        = errors.New("set is full")
 )

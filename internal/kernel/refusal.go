@@ -12,10 +12,9 @@ type InvalidError struct{ Reason error }
 func (e InvalidError) Error() string { return e.Reason.Error() }
 func (e InvalidError) Unwrap() error { return e.Reason }
 
-// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again,
-// but accept others. A refused operation had no effect. All other errors count as errors of the node. Causes are
-// shared objects (the device, sets, rules), permissions, memory, timeouts, a lost answer, or another program that
-// changed the object in the meantime.
+// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, but accept others. A
+// refused operation had no effect. All other errors count as errors of the node. Their causes include shared objects (the device, sets,
+// rules), permissions, memory, timeouts, a lost answer, or another program that changed the object in the meantime.
 func Refused(op Op, err error) bool {
 	switch op.KindOf() {
 	case KindAddress, KindMember, KindServer, KindDestination:

@@ -49,8 +49,8 @@ func TagFor(args []string, why string) string {
 // Comment returns the text of the rule's comment: its tag and the reason.
 func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
 
-// TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag: an operator may
-// write "kube-ipvs: ..." in the comment of another rule.
+// TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix followed by a complete hash is a tag, because an
+// operator may write "kube-ipvs: ..." in the comment of another rule.
 func TagOf(comment string) string {
 	tag, _, _ := strings.Cut(comment, " ")
 	hash, ours := strings.CutPrefix(tag, TagPrefix)
@@ -69,8 +69,8 @@ type Ruleset struct {
 	Jumps  []Jump
 }
 
-// Where a node can keep the agent's sets and rules: in ipset and iptables, or in nftables. With RulesAuto, the choice
-// depends on the node's programs and kernel.
+// The places where a node can keep the agent's sets and rules: ipset and iptables, or nftables. With RulesAuto, the choice depends on the
+// node's programs and kernel.
 const (
 	RulesAuto     = "auto"
 	RulesIPTables = "iptables"
@@ -85,9 +85,8 @@ const (
 	DataPlaneNFTables = "nftables"
 )
 
-// OldRules are sets and rules of a previous run of the agent, in a variant that the agent no longer uses: the other
-// iptables variant ("nft" or "legacy"), "ipset", or "nftables". The kernel applies old rules together with the
-// current ones. Verb: Delete.
+// OldRules are sets and rules that a previous run of the agent left behind in a variant that the agent no longer uses: the other iptables
+// variant ("nft" or "legacy"), "ipset", or "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
 type OldRules struct {
 	Variant string
 	Family  inet.Family // only for iptables

@@ -19,12 +19,12 @@ type ServerKey struct {
 // Family returns the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
-// AllPorts returns the key of the virtual server for packets to the address that match no other virtual server: its port is 0.
+// AllPorts returns the key of the virtual server for packets to the address that match no other virtual server. Its port is 0.
 func (k ServerKey) AllPorts() ServerKey {
 	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
 }
 
-// ClientsMap returns the name of the nftables map from the clients of a virtual server with affinity to their endpoints.
+// ClientsMap returns the name of the nftables map that records which endpoint each client of a virtual server with affinity uses.
 func ClientsMap(k ServerKey) string {
 	return fmt.Sprintf("clients%d.%s.%s.%d", k.Family(), strings.ReplaceAll(k.Addr.Addr().String(), ":", "-"), k.Protocol, k.Addr.Port())
 }
@@ -59,7 +59,7 @@ const (
 	FlagSched2     uint32 = 0x10 // sh-port, mh-port
 	FlagSched3     uint32 = 0x20
 
-	// FlagsConfigurable are the flags that a user can set; the kernel reports others in addition.
+	// FlagsConfigurable contains the flags that a user can set. The kernel also reports other flags.
 	FlagsConfigurable = FlagPersistent | FlagOnePacket | FlagSched1 | FlagSched2 | FlagSched3
 )
 

@@ -37,7 +37,7 @@ func (s Set) String() string {
 	return fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
 }
 
-// Element is an element of a set, of any of these types. Fields that the type lacks are zero.
+// Element is an element of a set of any of these types. Fields that the type lacks are zero.
 type Element struct {
 	Addr     netip.Addr
 	Protocol inet.Protocol

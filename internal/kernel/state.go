@@ -18,14 +18,14 @@ type State struct {
 	Device  bool
 	// Addresses contains the addresses on kube-ipvs0, except link-local addresses that the kernel added.
 	Addresses map[netip.Addr]struct{}
-	// Sets are the owned ipsets by name, with their members.
+	// Sets contains the owned ipsets by name, and Members contains their members.
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
 	// RulesErr is the reason why a family is missing from Rules. The rest of the state is still valid, because it does
 	// not depend on iptables.
 	RulesErr RulesError
-	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
+	// Servers contains all virtual servers by address, including foreign ones but not firewall-mark servers.
 	Servers  map[ServerKey]ObservedServer
 	Timeouts Timeouts
 	// MayMiss is true if unchanged members may be missing from Members: nftables lists are incomplete during a write and briefly after it.

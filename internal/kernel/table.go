@@ -13,7 +13,8 @@ type Table struct {
 	Servers []TableServer
 }
 
-// TableInfo is the version of IPVS, one byte each for major, minor and patch, and the size of its connection table.
+// TableInfo contains the version of IPVS (one byte each for major, minor and patch) and the size of its connection
+// table.
 type TableInfo struct {
 	Version  uint32
 	ConnSize uint32
@@ -31,9 +32,10 @@ type TableKey struct {
 type TableServer struct {
 	Key       TableKey
 	Scheduler string
-	Flags     uint32 // the Flag constants, and flags set by the kernel itself
-	Timeout   uint32 // in seconds; valid with FlagPersistent
-	// Netmask groups the clients of a persistent virtual server: for IPv4 a mask in host byte order, for IPv6 a prefix length.
+	Flags     uint32 // the Flag constants, and flags that the kernel sets
+	Timeout   uint32 // in seconds; valid only with FlagPersistent
+	// Netmask groups the clients of a persistent virtual server. It is a mask in host byte order for IPv4, and a prefix length
+	// for IPv6.
 	Netmask      uint32
 	Engine       string // persistence engine, such as sip
 	Stats        Counters
@@ -53,14 +55,14 @@ type TableDestination struct {
 	Stats  Counters
 }
 
-// Tunnel is the encapsulation of packets to a destination; valid with ForwardTunnel.
+// Tunnel is the encapsulation of packets to a destination; valid only with ForwardTunnel.
 type Tunnel struct {
 	Type  uint8
 	Port  uint16
 	Flags uint16
 }
 
-// The tunnel types and their flags. Without a flag, packets have no checksum.
+// The tunnel types and the checksum flags. Without a flag, packets have no checksum.
 const (
 	TunnelIPIP uint8 = 0
 	TunnelGUE  uint8 = 1

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Timeouts contains how long IPVS keeps an idle connection of each kind, in whole seconds. They apply to all virtual servers of a network
-// namespace. A zero timeout means unchanged. Verb: Ensure.
+// Timeouts are the IPVS timeouts for idle connections, in whole seconds. They apply to all virtual servers in a network namespace.
+// Writing a zero leaves the timeout unchanged. Verb: Ensure.
 type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
 
 func (t Timeouts) String() string {
@@ -20,7 +20,7 @@ func (t Timeouts) Holds(want Timeouts) bool {
 	return same(t.TCP, want.TCP) && same(t.TCPFin, want.TCPFin) && same(t.UDP, want.UDP)
 }
 
-// With returns the timeouts after applying those in set.
+// With returns t after applying the nonzero timeouts in set.
 func (t Timeouts) With(set Timeouts) Timeouts {
 	return Timeouts{TCP: cmp.Or(set.TCP, t.TCP), TCPFin: cmp.Or(set.TCPFin, t.TCPFin), UDP: cmp.Or(set.UDP, t.UDP)}
 }

@@ -35,7 +35,7 @@ func TestAuthorities(t *testing.T) {
 	a, b := certificate(t, keys[0], 1), certificate(t, keys[1], 1)
 	of := func(parts ...[]byte) []string { return Authorities(slices.Concat(parts...)) }
 	if one := of(a); len(one) != 1 || len(one[0]) != 64 || slices.Equal(one, of(b)) {
-		t.Errorf("hashes of one certificate: %v, of another: %v", one, of(b))
+		t.Errorf("got hashes %v and %v for two certificates, want one distinct hash each", one, of(b))
 	}
 	for what, got := range map[string][]string{
 		"in another order": of(b, a), "one twice": of(a, b, a), "renewed": of(certificate(t, keys[0], 2), b),
@@ -47,12 +47,12 @@ func TestAuthorities(t *testing.T) {
 		}
 	}
 	if got := of(nil); len(got) > 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("got hashes %v for an empty bundle", got)
 	}
 }
 
-// An agent accepts a file if it trusts one of the file's authorities, as during a rotation. A rebuilt cluster has the
-// same URL but a different authority.
+// An agent accepts a file if it trusts at least one of the file's authorities, because authorities rotate. A rebuilt
+// cluster has the same URL but a different authority.
 func TestAuthorityInCommon(t *testing.T) {
 	for _, c := range []struct {
 		wrote, reads []string
@@ -74,7 +74,7 @@ func TestAuthorityInCommon(t *testing.T) {
 		}
 		id.Authorities = c.reads
 		if _, err := decode(&file, id, noon, time.Hour); (err == nil) != c.used {
-			t.Errorf("written with %v, read with %v: %v", c.wrote, c.reads, err)
+			t.Errorf("written with authorities %v, read with %v: got error %v", c.wrote, c.reads, err)
 		}
 	}
 }

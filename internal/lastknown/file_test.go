@@ -142,7 +142,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	if err := Write(filepath.Join(path, "below"), self, &State{}); err == nil {
-		t.Error("no error without a directory")
+		t.Error("got no error for a missing directory")
 	}
 	if _, err := os.Stat(path + ".new"); err == nil {
 		t.Error("the temporary file still exists")

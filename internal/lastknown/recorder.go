@@ -17,8 +17,8 @@ const (
 	checkEvery = time.Minute
 	// atMostEvery is the minimum time between two writes. The write at shutdown does not wait.
 	atMostEvery = 5 * time.Minute
-	// atLeastEvery is the maximum time between two writes. Without changes, a write records that the state is still up
-	// to date.
+	// atLeastEvery is the maximum time between two writes. Even if nothing has changed, a write records that the state
+	// is still up to date.
 	atLeastEvery = time.Hour
 )
 

@@ -1,6 +1,6 @@
-// Package loopback serves node ports on 127.0.0.1 and ::1. IPVS cannot, because the kernel drops packets from a
-// loopback address that leave the node. The agent's process accepts connections on these addresses and connects to the
-// node port on another address of the node, so the policies of IPVS still apply.
+// Package loopback serves node ports on 127.0.0.1 and ::1. IPVS cannot do this, because the kernel drops packets that
+// leave the node with a loopback source address. The agent's process accepts connections on these addresses and
+// connects to the node port on another address of the node, so the policies of IPVS still apply.
 //
 // The loop calls [Ports.Update], which records the wanted ports and never blocks; [Ports.Run] opens and closes the ports.
 //
@@ -122,7 +122,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 	return errs
 }
 
-// report calls failed for Services whose failure has started, changed or ended.
+// report calls failed for each Service whose error is new, different or resolved.
 func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.ServiceID, err error)) {
 	for id, err := range errs {
 		if p.reported[id] != err.Error() {

@@ -114,7 +114,7 @@ func TestPortsFollowServices(t *testing.T) {
 
 	p.Update(nil, nil) // nodePortAddresses no longer contains loopback addresses
 	becomes(t, "refused", func() string { return reply(port) })
-	p.Update([]netip.Addr{address}, nil) // it is again
+	p.Update([]netip.Addr{address}, nil) // it contains one again
 	becomes(t, "a", func() string { return reply(port) })
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil})
 	becomes(t, "refused", func() string { return reply(port) })
@@ -133,7 +133,7 @@ func TestFamilies(t *testing.T) {
 		{Protocol: forward.TCP, At: netip.MustParseAddrPort("127.0.0.1:30080")}, {Protocol: forward.UDP, At: netip.MustParseAddrPort("[::1]:30053")},
 	} {
 		if _, ok := wanted[at]; !ok {
-			t.Errorf("%s is missing", at)
+			t.Errorf("%s is not among the wanted ports", at)
 		}
 	}
 	if len(wanted) != 2 {
@@ -157,7 +157,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("the failure %q does not name the port", got)
 	}
 	if got := f.of(other); got != "" {
-		t.Errorf("failure %q of another Service", got)
+		t.Errorf("got failure %q for the other Service, want none", got)
 	}
 	_ = socket.Close()
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // any update wakes Run before the retry

@@ -52,7 +52,7 @@ const (
 	maxCounted = 200_000
 )
 
-// all joins the contents of files. A file that does not exist is left out.
+// all joins the contents of files. It skips files that do not exist.
 func (m *Machine) all(ctx context.Context, w io.Writer, files ...string) (failed error) {
 	for _, file := range files {
 		text, err := m.Host(ctx).ReadFile(file)
@@ -150,7 +150,7 @@ func (m *Machine) writeRoutes(ctx context.Context, w io.Writer) error {
 	return m.all(ctx, w, "/proc/net/route", "/proc/net/ipv6_route")
 }
 
-// concerns matches kernel messages about networks and memory.
+// concerns matches kernel messages about networking and memory.
 var concerns = regexp.MustCompile(`(?i)ip_?vs|ip_set|netfilter|nf_|nft|xt_|iptables|conntrack|kube-ipvs|neighbou?r|unregister_netdevice|out of memory|oom|BUG:|Oops|Call Trace`)
 
 func (m *Machine) writeKernelLog(ctx context.Context, w io.Writer) error {
@@ -163,12 +163,12 @@ func (m *Machine) writeKernelLog(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// agentLog writes the end of the log of an agent that systemd runs. The log of an agent in a pod is available only
-// from `kubectl logs`.
+// agentLog writes the end of the agent's log from the systemd journal. If the agent runs in a pod, only
+// `kubectl logs` shows its log.
 func agentLog(ctx context.Context, w io.Writer) error {
 	journalctl, err := exec.LookPath("journalctl")
 	if err != nil {
-		return errors.New("no journal here; if the agent runs in a pod, add the output of `kubectl logs`")
+		return errors.New("journalctl not found; if the agent runs in a pod, add the output of `kubectl logs`")
 	}
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, journalctl, "-u", "kube-ipvs", "-n", "2000", "--no-pager", "-o", "short-iso")
@@ -309,7 +309,7 @@ const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token
 func (m *Machine) Secrets(ctx context.Context, v *view.View, file string) *bundle.Secrets {
 	host := m.Host(ctx)
 	read := func(file string) string {
-		text, _ := host.ReadFile(file) // what cannot be read here cannot be in the bundle
+		text, _ := host.ReadFile(file) // a file that cannot be read here cannot be in the bundle either
 		return strings.TrimSpace(string(text))
 	}
 	kubeconfig := read(settingsOf(v).Kubeconfig)

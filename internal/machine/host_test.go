@@ -33,11 +33,11 @@ func TestHostGet(t *testing.T) {
 	h := thisHost{t.Context()}
 	status, body, err := h.Get(server.URL)
 	if err != nil || status != http.StatusServiceUnavailable || len(body) != 1024 {
-		t.Errorf("status %d, %d bytes, %v", status, len(body), err)
+		t.Errorf("got status %d, %d bytes and error %v, want status 503 and 1024 bytes", status, len(body), err)
 	}
 	server.Close()
 	if _, _, err := h.Get(server.URL); err == nil {
-		t.Error("no error for a closed port")
+		t.Error("got no error for a closed port")
 	}
 }
 
@@ -49,11 +49,11 @@ func TestHostFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := h.ReadFile(file); (err == nil) != whole || len(text) != map[bool]int{true: size}[whole] {
-			t.Errorf("%d bytes: read %d, %v", size, len(text), err)
+			t.Errorf("file of %d bytes: read %d bytes, error %v", size, len(text), err)
 		}
 	}
 	if end, err := h.Tail(file); err != nil || len(end) != mostOfLog || end[len(end)-1] != 'y' {
-		t.Errorf("the end: %d bytes, %v", len(end), err)
+		t.Errorf("Tail returned %d bytes and error %v", len(end), err)
 	}
 	if _, err := h.Tail(file + "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestServerCertificates(t *testing.T) {
 		t.Errorf("%d certificates, %v", len(chain), err)
 	}
 	if _, err := h.ServerCertificates("127.0.0.1:1", ""); err == nil {
-		t.Error("no error for a closed port")
+		t.Error("got no error for a closed port")
 	}
 }
 
@@ -91,8 +91,8 @@ func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { retu
 func (nothing) KernelLog() (string, error)                                { return "", errNothing }
 func (nothing) ConnectPrograms() (int, error)                             { return 0, errNothing }
 
-// TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and contain the numbers of the
-// other parts.
+// TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and still count the objects of
+// the other parts.
 func TestFactsOfTheKernel(t *testing.T) {
 	key := func(text string) kernel.ServerKey {
 		return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}
@@ -113,10 +113,10 @@ func TestFactsOfTheKernel(t *testing.T) {
 		}
 		facts := m.Facts(t.Context(), Agent{Silence: errors.New("no agent")}, &config.Settings{}, false)
 		if !slices.Contains(facts.Unread, fmt.Sprintf("%s: cannot read", unread)) {
-			t.Errorf("%s: %q", unread, facts.Unread)
+			t.Errorf("%s is not among the unread parts %q", unread, facts.Unread)
 		}
 		if facts.VirtualServers != 3 || facts.IPv6Servers != 1 || !slices.Equal(facts.NodePorts, []uint16{30080}) {
-			t.Errorf("%d virtual servers, %d of IPv6, node ports %v", facts.VirtualServers, facts.IPv6Servers, facts.NodePorts)
+			t.Errorf("got %d virtual servers, %d of them IPv6, and node ports %v; want 3, 1 and 30080", facts.VirtualServers, facts.IPv6Servers, facts.NodePorts)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestPathsWithoutAnAgent(t *testing.T) {
 	}
 	for _, w := range facts.Walks {
 		if !w.Connected || w.Failure == "" {
-			t.Errorf("%s: connected %t, failure %q", w, w.Connected, w.Failure)
+			t.Errorf("%s: got Connected %t and Failure %q, want a failed connection", w, w.Connected, w.Failure)
 		}
 	}
 }

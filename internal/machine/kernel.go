@@ -27,7 +27,8 @@ import (
 
 // Look selects the parts of the kernel to read.
 type Look struct {
-	// Parts are the parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
+	// Parts are the parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses includes the
+	// sysctls.
 	Parts []explain.Part
 	// readKernel looks up the routes to Clients, to the virtual servers that Concerns selects, and to their destinations.
 	// A nil Concerns selects none. Interface is the interface on which the clients' packets arrive, if it is known.
@@ -35,14 +36,14 @@ type Look struct {
 	Interface string
 	Concerns  func(kernel.ServerKey) bool
 	Sysctls   []view.Sysctl
-	// Ours are the rulesets that the agent may have in iptables.
+	// Ours are the rulesets that the agent may have written to iptables.
 	Ours []kernel.Ruleset
 	// Tables describes this node's iptables; empty if unknown.
 	Tables iptables.Detection
 }
 
-// readKernel reads the state that can affect a packet. It records parts that cannot be read in Unread, and still reads
-// the others.
+// readKernel reads the state that can affect a packet. If a part cannot be read, readKernel records the error in
+// Unread and reads the remaining parts.
 func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	k := &explain.Kernel{
 		State: &kernel.State{}, Mode: live.FindMode(ctx), Routes: map[netip.Addr]kernel.Route{}, Arrivals: map[explain.Arrival]kernel.Route{}, Unread: map[explain.Part]explain.Unread{},
@@ -149,8 +150,7 @@ func readChains(ctx context.Context, tables *iptables.Backend, k *explain.Kernel
 	return err
 }
 
-// readNFTables adds the agent's table. A packet traverses the chains of this table, which decide about new
-// connections, before the chains of iptables.
+// readNFTables adds the agent's table. Packets traverse this table's chains before the iptables chains.
 func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
 	if k.State.Rules, err = b.Read(ctx); err != nil {
 		return err
@@ -179,7 +179,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])
 	k.Indexes = map[string]int{}
-	if all, err := net.Interfaces(); err == nil { // without indexes, explain cannot evaluate a rule that matches an interface's index
+	if all, err := net.Interfaces(); err == nil { // explain needs the indexes to evaluate rules that match them
 		for _, i := range all {
 			k.Indexes[i.Name] = i.Index
 		}
@@ -192,7 +192,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	return errors.Join(errs[1:]...)
 }
 
-// unrouted returns the addresses of kube-ipvs0 without a local route. An address that the agent has just deleted is not among them.
+// unrouted returns the addresses on kube-ipvs0 that have no local route. It omits addresses that the agent has just deleted.
 func unrouted(ctx context.Context, b *netdev.Backend, bound map[netip.Addr]struct{}) (missing []netip.Addr, err error) {
 	local, err := b.LocalRoutes()
 	if err != nil {

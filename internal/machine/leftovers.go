@@ -14,12 +14,13 @@ import (
 // proxyHealthURLs are kube-proxy's default health URLs. The agent may serve its own health there.
 var proxyHealthURLs = []string{"http://127.0.0.1:10256", "http://[::1]:10256"}
 
-// justWritten is how long kube-proxy counts as running after it has written into the agent's chains, because it may
-// be restarting.
+// justWritten is how long kube-proxy counts as running after it has written to the agent's chains. It may be
+// restarting.
 const justWritten = 10 * time.Minute
 
 // MayRemoveLeftovers returns an error if kube-proxy's objects may be in use. If no agent responds, v is nil and silence
-// contains the reason. rules names a chain of the agent that kube-proxy has since overwritten, if any.
+// contains the reason. rules names a chain that kube-proxy has rewritten since the agent last wrote it; empty if there
+// is none.
 func (m *Machine) MayRemoveLeftovers(ctx context.Context, v *view.View, silence error, rules string) error {
 	const alone = "the node may still depend on kube-proxy's objects; start the agent first"
 	switch {
@@ -41,7 +42,7 @@ func (m *Machine) MayRemoveLeftovers(ctx context.Context, v *view.View, silence 
 	return nil
 }
 
-// anyKubeProxy returns the evidence that a kube-proxy is running beside the agent, in any mode, or "" if there is none.
+// anyKubeProxy returns evidence that kube-proxy is running alongside the agent, in any mode, or "" if there is none.
 func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) string {
 	if process := m.FindProcess("kube-proxy", true); process != "" {
 		return "process " + process + " is called kube-proxy"
@@ -70,7 +71,7 @@ func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) 
 	return ""
 }
 
-// servesMode returns the evidence that kube-proxy serves its mode, or "" if there is none. The agent may serve its own mode on the same port.
+// servesMode returns evidence that kube-proxy serves its mode, or "" if there is none. The agent may serve its own mode on the same port.
 func (m *Machine) servesMode(ctx context.Context, v *view.View) string {
 	for _, s := range v.Node.Settings {
 		if s.Name != "metricsBindAddress" || strings.HasSuffix(s.Value, proxyModePort) {

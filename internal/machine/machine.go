@@ -1,6 +1,6 @@
-// Package machine reads the state of the machine for commands, without the agent: the parts of the kernel that can
-// affect a packet, the files that doctor examines, and whether a kube-proxy might be running. If one part cannot be read,
-// the others still are.
+// Package machine reads the state of the machine for commands, without the agent: the parts of the kernel that can affect
+// a packet, the files that doctor examines, and whether a kube-proxy might be running. If one part cannot be read, the
+// package still reads the others.
 //
 // May import: the packages that it reads and combines, and x/sys/unix.
 package machine
@@ -32,7 +32,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Machine is the commands' access to the machine that they run on. Tests replace it.
+// Machine gives commands access to the machine that they run on. Tests replace it.
 type Machine struct {
 	daemon.Machine
 	// TryLock acquires the node lock, which prevents agents from starting until release is called.
@@ -41,12 +41,12 @@ type Machine struct {
 	Kernel     func(context.Context, Look) *explain.Kernel
 	Interfaces func() ([]string, error)
 	Counts     func(context.Context) (inspect.Counts, error)
-	// Flows passes each new and each ended connection to take until ctx ends.
+	// Flows calls take for each new or ended connection until ctx ends.
 	Flows   func(ctx context.Context, take func(kernel.FlowEvent), lost func()) error
 	Release func() string
 	Host    func(context.Context) doctor.Host
-	// ProxyModes and ProxyHealth are the URLs of kube-proxy's mode and health. ProxyPatience is the timeout for its
-	// response.
+	// ProxyModes and ProxyHealth are the URLs of kube-proxy's mode and health. ProxyPatience is the timeout for
+	// requests to them.
 	ProxyModes    []string
 	ProxyHealth   []string
 	ProxyPatience time.Duration
@@ -54,8 +54,8 @@ type Machine struct {
 	Metrics  func(ctx context.Context, url string) (status int, body string, err error)
 	AgentLog func(context.Context, io.Writer) error
 	Connect  func(context.Context, netip.AddrPort) error
-	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, the
-	// process's network namespace may be unknown.
+	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, processes
+	// whose network namespace is unknown also match.
 	FindProcess func(name string, unsure bool) (id string)
 }
 
@@ -100,14 +100,14 @@ func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
 	return counts, err
 }
 
-// plainBase returns the wanted state without Services, for the default configuration or for an agent beside another
-// proxy. In other configurations, only some rules differ.
+// plainBase returns the wanted state without Services, for the default configuration or for an agent that runs
+// alongside another proxy. Other configurations differ only in some rules.
 func plainBase(mode kernel.Mode, beside bool) want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
 }
 
-// agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; agentRules then assumes the
-// default configuration. The rulesets lack only rules that depend on the cluster.
+// agentRules returns the rulesets of an agent that uses iptables, except for the rules that depend on the cluster. If
+// no agent responds, v is nil and agentRules assumes the default configuration.
 func agentRules(v *view.View) (all []kernel.Ruleset) {
 	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settingsOf(v).Compile()}
 	for _, cfg.SideBySide = range []bool{cfg.SideBySide, true} {
@@ -134,12 +134,12 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	return query.Explain(k, v, base, client)
 }
 
-// closestBase guesses which agent has written the rules on this node, if none responds.
+// closestBase guesses from the rules on this node which kind of agent wrote them. It is used if no agent responds.
 func closestBase(k *explain.Kernel) view.Base {
 	return k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 }
 
-// Facts reads the input of doctor. If no agent responds, settings come from the flags. If connect is true, the node connects to
+// Facts reads the input for doctor. If no agent responds, settings come from the flags. If connect is true, the node connects to
 // some Services.
 func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings, connect bool) doctor.Facts {
 	v := a.View
@@ -174,7 +174,7 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 	}
 	slices.Sort(facts.NodePorts)
 	if k.Unread[explain.Servers].Absent && facts.Mode.NFTablesBalances() {
-		delete(k.Unread, explain.Servers) // no agent has run, and an agent started now needs no IPVS
+		delete(k.Unread, explain.Servers) // no agent has run yet, and a new agent would not need IPVS
 	}
 	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
 		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, k.Unread[part].Why))

@@ -23,7 +23,7 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 const proxyPatience = 10 * time.Second
 
 // BesideKubeProxy returns an error if a kube-proxy might be using objects that cleanup would remove. rules names a chain that
-// kube-proxy has written since the agent did, if any.
+// kube-proxy has rewritten since the agent last wrote it; empty if there is none.
 func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 	why := m.kubeProxy(ctx, rules)
 	if why == "" {
@@ -33,8 +33,8 @@ func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 		"keep them. If kube-proxy was removed for good, run cleanup --kube-proxy-leftovers while the agent is running, and then repeat this cleanup", why)
 }
 
-// kubeProxy returns the evidence that a kube-proxy might be running in ipvs mode, or "" if there is none. A timeout counts as
-// evidence, because a busy node responds late; a refused connection does not.
+// kubeProxy returns evidence that kube-proxy might be running in ipvs mode, or "" if there is none. A timeout counts as
+// evidence, because a busy node responds late. A refused connection does not.
 func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	for _, url := range m.ProxyModes {
 		switch mode, err := m.askMode(ctx, url); {

@@ -12,7 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestAgentRules: rules that iptables prints are recognized as the agent's, even if the agent has other settings.
+// TestAgentRules: the agent's rules are recognized in the output of iptables, even if the settings are not the
+// defaults.
 func TestAgentRules(t *testing.T) {
 	values := map[string]string{"clusterCIDR": "10.244.0.0/16,fd00:10:244::/48", "iptables.masqueradeBit": "9"}
 	v := &view.View{}
@@ -26,7 +27,7 @@ func TestAgentRules(t *testing.T) {
 				l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{c.ChainID: {printed}}}
 				l.Recognize(agentRules(v)[i])
 				if have := l.Rules[c.ChainID][0].Rule; have.String() != r.String() || have.Why != r.Why {
-					t.Errorf("%s %s: have %s, want %s", ruleset.Family, c.ChainID, have, r)
+					t.Errorf("%s %s: got %s, want %s", ruleset.Family, c.ChainID, have, r)
 				}
 			}
 		}

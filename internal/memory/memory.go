@@ -19,7 +19,7 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 		return
 	case <-ready:
 	}
-	debug.FreeOSMemory() // also runs a collection, but only once
+	debug.FreeOSMemory() // also runs a collection
 	log.Debug("returned memory to the operating system")
 	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOMEMLIMIT") == "", usage: read()}
 	k.adapt()

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chunk has the size of the agent's typical objects.
+// chunk is about as large as the agent's typical objects.
 type chunk [512]byte
 
 func chunks(bytes int) []*chunk {
@@ -52,12 +52,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not within 10 s: " + what)
+			t.Fatal("timed out after 10 s: " + what)
 		}
 	}
 }
 
-// TestStartupGarbageIsReturned: after the start, the runtime holds at most twice the live heap plus 12 MB.
+// TestStartupGarbageIsReturned: after startup, the runtime holds at most twice the live heap plus 12 MB.
 func TestStartupGarbageIsReturned(t *testing.T) {
 	const live = 40 << 20
 	kept := chunks(live)
@@ -69,7 +69,7 @@ func TestStartupGarbageIsReturned(t *testing.T) {
 		t.Fatalf("the test created no garbage: the runtime holds %d MiB", held()>>20)
 	}
 	start(t, nil)
-	eventually(t, "memory is given back", func() bool { return held() <= bound })
+	eventually(t, "memory is returned", func() bool { return held() <= bound })
 	eventually(t, "a limit is set", func() bool { return debug.SetMemoryLimit(-1) < bound })
 	runtime.KeepAlive(kept)
 }
@@ -112,7 +112,7 @@ func TestTuning(t *testing.T) {
 			before := max(now.percent, minPercent)
 			now = now.next(live, time.Duration(cost), time.Duration(elapsed))
 			if now.percent < minPercent || now.percent > maxPercent || now.limit < int64(live)*int64(100+now.percent)/100 {
-				t.Fatalf("%+v with %d bytes", now, live)
+				t.Fatalf("%+v is out of bounds for %d live bytes", now, live)
 			}
 			if elapsed > 0 && float64(cost) > maxCost*float64(elapsed) && now.percent <= before && before < maxPercent {
 				t.Fatalf("collections cost too much, but the percentage changed from %[2]d%% to %[1]d%%", now.percent, before)
@@ -122,7 +122,7 @@ func TestTuning(t *testing.T) {
 			now = now.next(live, 0, time.Minute)
 		}
 		if now.limit > 2*int64(live)+12<<20 {
-			t.Fatalf("idle: %+v with %d bytes", now, live)
+			t.Fatalf("the limit of an idle agent is too high: %+v with %d live bytes", now, live)
 		}
 	})
 }

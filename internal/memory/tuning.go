@@ -5,7 +5,7 @@ import "time"
 const (
 	// minPercent is Go's own default: the heap may grow to twice its live size.
 	minPercent = 100
-	// maxPercent limits the memory spent on fewer collections.
+	// maxPercent limits how much memory the agent may use to collect less often.
 	maxPercent = 800
 	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
 	// cost less than lowCost, it shrinks again.
@@ -23,8 +23,8 @@ type tuning struct {
 	limit int64
 }
 
-// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections during the
-// time elapsed since the previous call.
+// next returns the tuning after a collection. live is the size of the heap that it left, in bytes. cost is the CPU
+// time of collections during the time elapsed since the previous call.
 func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
 	percent := max(t.percent, minPercent)
 	switch fraction := float64(cost) / float64(max(elapsed, 1)); {

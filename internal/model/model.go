@@ -84,7 +84,7 @@ type Trigger struct {
 	Family inet.Family
 	// At is the time of the change (endpoints.kubernetes.io/last-change-trigger-time).
 	At time.Time
-	// Received is the time at which this node received the EndpointSlice.
+	// Received is when this node received the EndpointSlice.
 	Received time.Time
 }
 
@@ -132,11 +132,11 @@ type Changes struct {
 	Problems map[ObjectRef][]Problem
 	// Nodes are the changed Nodes, by name. A deleted Node is nil.
 	Nodes map[string]*Node
-	// APIServer are the addresses and ports of the API server; nil if they did not change.
+	// APIServer contains the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
 	Triggers  []Trigger
 	Held      int
-	// Since is the time at which the first of the changes arrived; zero if that is unknown.
+	// Since is when the first of the changes arrived; zero if that is unknown.
 	Since time.Time
 }
 

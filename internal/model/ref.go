@@ -59,7 +59,8 @@ func (id ServiceID) Vital(dns bool) bool {
 	return id == ServiceID{"default", "kubernetes"} || dns && (id.Namespace == "kube-system" || id.Namespace == "openshift-dns")
 }
 
-// ServicePortRef names a port of a Service. Port is empty if the port has no name, or if the reference means all ports.
+// ServicePortRef names a port of a Service. Port is empty if the port has no name, or if the reference covers all
+// ports.
 type ServicePortRef struct {
 	Service ServiceID
 	Port    string

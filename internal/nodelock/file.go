@@ -86,7 +86,7 @@ func readHolder(file *os.File) string {
 		return ""
 	}
 	if h.PIDNamespace != pidNamespace() {
-		return fmt.Sprintf(" (%s, process %d of another container; to find it, run fuser %s on the host)", h.Command, h.PID, file.Name())
+		return fmt.Sprintf(" (%s, process %d in another container; to find it, run fuser %s on the host)", h.Command, h.PID, file.Name())
 	}
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }

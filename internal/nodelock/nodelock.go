@@ -70,9 +70,9 @@ type place struct {
 	patience  time.Duration
 }
 
-// thisNode returns the lock of this network namespace, because the kernel tables that an agent writes belong to a
-// network namespace. The holder does not remove the file, because this would race with the next holder. /run is empty
-// after a boot.
+// thisNode returns the lock of this network namespace. Like the kernel tables that an agent writes, the lock is per
+// network namespace. The holder never removes the file, because that would race with the next holder. A reboot
+// empties /run.
 func thisNode() (place, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPlace returns a separate place for each test, so that tests can run in parallel and beside an agent.
+// testPlace returns a separate place for each test, so tests can run in parallel and on a node that runs an agent.
 func testPlace(t *testing.T) place {
 	dir := filepath.Join(t.TempDir(), "kube-ipvs")
 	return place{dir, "node-1.lock", fmt.Sprintf("%s/test-%d-%s", agentSocket, os.Getpid(), t.Name()), time.Minute}
@@ -47,14 +47,14 @@ func TestTryAcquireNamesTheHolder(t *testing.T) {
 	}
 }
 
-// TestHolderInAnotherContainer: a PID from another PID namespace is marked as such, because it would name the wrong
-// process.
+// TestHolderInAnotherContainer: the error says that the PID belongs to another PID namespace, because here it would
+// identify a different process.
 func TestHolderInAnotherContainer(t *testing.T) {
 	p := testPlace(t)
 	lock := p.mustAcquire(t)
 	defer func() { _ = lock.Release() }()
 	for text, want := range map[string]string{
-		`{"pid":1,"pidNamespace":"pid:[1]","command":"kube-ipvs run"}`: "(kube-ipvs run, process 1 of another container; to find it, run fuser " + lock.file.Name(),
+		`{"pid":1,"pidNamespace":"pid:[1]","command":"kube-ipvs run"}`: "(kube-ipvs run, process 1 in another container; to find it, run fuser " + lock.file.Name(),
 		`{"pid":`: ErrHeld.Error(),
 		"":        ErrHeld.Error(),
 	} {
@@ -62,7 +62,7 @@ func TestHolderInAnotherContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), want) {
-			t.Errorf("holder %q: %v; want %q", text, err, want)
+			t.Errorf("holder %q: got error %v, want %q", text, err, want)
 		}
 	}
 }
@@ -92,11 +92,11 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 		acquired <- second
 	}()
 	if err := <-waiting; !errors.Is(err, ErrHeld) {
-		t.Errorf("waiting: %v", err)
+		t.Errorf("waiting was called with %v, want ErrHeld", err)
 	}
 	select {
 	case <-acquired:
-		t.Fatal("two holders")
+		t.Fatal("two processes hold the lock")
 	case <-time.After(2 * pollInterval): // the test may miss a failure, but never reports a false one
 	}
 	if err := lock.Release(); err != nil {
@@ -121,8 +121,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// listenAs runs in a process that a test starts as another user. It binds the socket named in its environment until its
-// standard input ends.
+// listenAs runs in a process that a test starts as another user. It binds the socket named in its environment, and
+// keeps it bound until its standard input ends.
 func listenAs(name string) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
@@ -164,7 +164,7 @@ func bindElsewhere(t *testing.T, name string, user uint32) {
 	t.Cleanup(func() { _, _ = hold.Close(), cmd.Wait() })
 	said := make([]byte, 100)
 	if n, _ := out.Read(said); string(said[:n]) != "listening\n" {
-		t.Fatalf("the other process: %s", said[:n])
+		t.Fatalf("the other process printed %q", said[:n])
 	}
 }
 
@@ -176,13 +176,13 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	p := testPlace(t)
 	const user = 65534
 	bindElsewhere(t, p.socket, user)
-	lock, err := p.acquire(t.Context(), func(err error) { t.Errorf("waits: %v", err) })
+	lock, err := p.acquire(t.Context(), func(err error) { t.Errorf("the agent waits: %v", err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Release() }()
 	if lock.Ignored == nil || !strings.Contains(lock.Ignored.Error(), fmt.Sprintf("user %d", user)) {
-		t.Errorf("ignored: %v, want the user", lock.Ignored)
+		t.Errorf("Ignored is %v, want an error that names the user", lock.Ignored)
 	}
 	if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second agent: got error %v, want ErrHeld", err)
@@ -205,21 +205,21 @@ func TestSocketWithoutListener(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits a
-// limited time for the socket.
+// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits for
+// the socket, but not forever.
 func TestSocketOfRoot(t *testing.T) {
 	first := testPlace(t)
 	first.mustAcquire(t)
 	second := first
 	second.dir = filepath.Join(t.TempDir(), "another")
 	if _, err := second.tryAcquire(); !errors.Is(err, ErrHeld) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
-		t.Errorf("an agent with another directory: %v", err)
+		t.Errorf("an agent with another directory: got error %v, want ErrHeld", err)
 	}
 	second.patience = 2 * pollInterval
 	waited := 0
 	lock, err := second.acquire(t.Context(), func(error) { waited++ })
 	if err != nil || waited != 1 || lock.Ignored == nil {
-		t.Fatalf("%v after waiting %d times, ignored %v", err, waited, lock)
+		t.Fatalf("acquire returned error %v and lock %v after %d calls of waiting", err, lock, waited)
 	}
 	_ = lock.Release()
 }
@@ -249,7 +249,7 @@ func TestUnsafeFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lock, err := p.tryAcquire(); err == nil || !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%v, %v; want an error with %q", lock, err, c.refused)
+				t.Errorf("got lock %v and error %v, want an error with %q", lock, err, c.refused)
 			}
 		})
 	}

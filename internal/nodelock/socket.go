@@ -69,7 +69,7 @@ func (e *takenError) process() string {
 		return "a process that does not listen on it"
 	}
 	if e.by.Pid == 0 {
-		return fmt.Sprintf("a process of another container, user %d", e.by.Uid)
+		return fmt.Sprintf("a process in another container, user %d", e.by.Uid)
 	}
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.by.Pid))
 	if err != nil {

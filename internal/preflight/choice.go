@@ -15,8 +15,8 @@ type Choice struct {
 	WhyDataPlane, WhyRules string
 	Variant                iptables.Variant
 	Version                string
-	// Families are the address families that may work. Without contains the other families, with the reason why each
-	// does not work.
+	// Families are the address families that should work. Without contains the families that do not work, with the
+	// reasons.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	// Unsure contains the Families whose iptables programs have just failed, with the errors. The failures may be

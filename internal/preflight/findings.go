@@ -104,7 +104,7 @@ func module(name string, err error, needed bool) []finding.Finding {
 	case errors.Is(err, errAbsent):
 		return []finding.Finding{lack(needed, "kernel module "+name, "missing, and the kernel could not load it", kernel.LoadModule(name))}
 	}
-	return []finding.Finding{warning("kernel module "+name, fmt.Sprintf("could not be checked: %v", err), "fix the problem that the error names")}
+	return []finding.Finding{warning("kernel module "+name, fmt.Sprintf("could not be checked: %v", err), "fix the cause of the error")}
 }
 
 func lackingTools(f facts, needs Needs) []finding.Finding {
@@ -125,7 +125,7 @@ func lackingTools(f facts, needs Needs) []finding.Finding {
 	for _, family := range needs.Families {
 		if err := f.detected.Unsure[family]; err != nil {
 			found = append(found, warning("iptables for "+family.String(), err.Error(),
-				"the agent uses it anyway, because the failure may be temporary; if it persists, fix the problem that the error names, or use --rules=nftables"))
+				"the agent uses it anyway, because the failure may be temporary; if it persists, fix the cause of the error, or use --rules=nftables"))
 		}
 	}
 	for _, e := range extensions {
@@ -162,8 +162,8 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has no IPv6 Services")}
 }
 
-// unfilteredBridges finds pod bridges whose traffic between ports bypasses netfilter. If a Service's client and
-// endpoint are both on such a bridge, the reply does not have the Service's address.
+// unfilteredBridges finds pod bridges whose traffic between ports bypasses netfilter. If a client and an endpoint of
+// a Service are both on such a bridge, the reply comes from the endpoint's address instead of the Service's.
 func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 	var found []finding.Finding
 	for _, b := range f.bridges {

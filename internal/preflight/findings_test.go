@@ -79,12 +79,12 @@ func TestFindings(t *testing.T) {
 			got := examine(f, needs)
 			if len(tc.want) == 0 {
 				if len(got) > 0 {
-					t.Errorf("findings: %v", got)
+					t.Errorf("got findings %v, want none", got)
 				}
 				return
 			}
 			if len(got) != 1 || (got[0].Severity == finding.Broken) != tc.fatal || got[0].Remedy == "" {
-				t.Fatalf("findings: %+v, want one, fatal: %t", got, tc.fatal)
+				t.Fatalf("got findings %+v, want one with a remedy and fatal %t", got, tc.fatal)
 			}
 			if strings.Count(got[0].String(), "install") > 1 {
 				t.Errorf("finding %q repeats its advice", got[0])
@@ -104,7 +104,7 @@ func TestChooseRules(t *testing.T) {
 	for _, tc := range []struct {
 		name, setting string
 		spoil         func(*facts)
-		want          string // why nftables; empty for iptables
+		want          string // part of the reason for nftables; empty if iptables is expected
 	}{
 		{"all there", kernel.RulesAuto, func(*facts) {}, ""},
 		{"no programs", kernel.RulesAuto, func(f *facts) { f.iptables = fmt.Errorf("%w; x", iptables.ErrNotInstalled) }, "not installed"},
@@ -124,10 +124,10 @@ func TestChooseRules(t *testing.T) {
 			chosen := choose(f, asks)
 			nftables := chosen.Mode == kernel.IPVSWithNFTables
 			if nftables != (tc.want != "") || !strings.Contains(chosen.WhyRules, tc.want) {
-				t.Errorf("%s because %q, want %q", chosen.Mode, chosen.WhyRules, tc.want)
+				t.Errorf("got %s because of %q, want the reason %q", chosen.Mode, chosen.WhyRules, tc.want)
 			}
 			if found := examine(f, asks); nftables && len(found) > 0 {
-				t.Errorf("nftables works: %v", found)
+				t.Errorf("nftables works, but got findings %v", found)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestNeitherWorks(t *testing.T) {
 	asks.Rules, asks.AcceptServices = kernel.RulesAuto, true
 	found := examine(f, asks)
 	if len(found) != 2 || found[0].Severity != finding.Broken || found[1].Severity != finding.Broken || !strings.Contains(found[1].String(), "--rules=iptables") {
-		t.Fatalf("findings: %v, want two: about nftables and accept-service-traffic", found)
+		t.Fatalf("got findings %v, want one about nftables and one about accept-service-traffic", found)
 	}
 	for _, part := range []string{"iptables is not installed", "KIPVS-4-VIP: boom", "nft_fib_inet", "install package iptables"} {
 		if !strings.Contains(found[0].String(), part) {
@@ -172,6 +172,6 @@ func TestParseCapabilities(t *testing.T) {
 		t.Errorf("capabilities %x", got)
 	}
 	if got := parseCapabilities("CapEff:\tnonsense\n"); got != 0 {
-		t.Errorf("capabilities %x from invalid input", got)
+		t.Errorf("got capabilities %x from invalid input, want 0", got)
 	}
 }

@@ -40,7 +40,7 @@ var faults = []fault{
 		source: "kubernetes/kubernetes#93297", fixed: []string{"5.9"},
 	},
 	{
-		effect: "a packet to an endpoint to which the node has no route can crash the node", severity: finding.Warning, ipvs: true,
+		effect: "a packet to an endpoint without a route can crash the node", severity: finding.Warning, ipvs: true,
 		source: "CVE-2025-68813", from: "5.1", fixed: []string{"5.10.248", "5.15.198", "6.1.160", "6.6.120", "6.12.64", "6.18.3", "6.19"},
 		backports: []backport{
 			{"5.14.21-150500.", "5.14.21-150500.55.136", "SUSE-SU-2026:0474-1"}, {"6.4.0-150600.", "6.4.0-150600.23.87", "SUSE-SU-2026:0471-1"},

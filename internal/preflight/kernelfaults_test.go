@@ -51,15 +51,15 @@ func TestKernelFaults(t *testing.T) {
 				continue
 			}
 			if known = f.String(); f.Severity != c.severity {
-				t.Errorf("%s: %s", name, f.Severity)
+				t.Errorf("%s: got severity %s, want %s", name, f.Severity, c.severity)
 			}
 		}
 		if lacks(known, c.known) || lacks(unchecked, c.unchecked) {
-			t.Errorf("%s: known %q, unchecked %q", name, known, unchecked)
+			t.Errorf("%s: got known faults %q and unchecked faults %q", name, known, unchecked)
 		}
 		for _, text := range c.fixed {
 			if strings.Contains(known+unchecked, text) && (text != "" || known+unchecked != "") {
-				t.Errorf("%s: %q is fixed, but was reported: known %q, unchecked %q", name, text, known, unchecked)
+				t.Errorf("%s: %q is fixed, but was reported; known faults %q, unchecked faults %q", name, text, known, unchecked)
 			}
 		}
 	}

@@ -152,8 +152,8 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets a probe's error. If err is absent, the module is missing. If err is listed in there, the module
-// exists.
+// presence interprets a probe's error. absent is the error that the kernel returns for a missing module. there lists
+// errors that prove that the module exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {
 		return errAbsent

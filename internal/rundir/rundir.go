@@ -1,5 +1,5 @@
-// Package rundir creates the directory for the agent's lock and socket. Only root may add files to it: otherwise another user could create the
-// lock or the socket first.
+// Package rundir creates the directory for the agent's lock and socket. Only root may add files to it. Otherwise another user could create
+// the lock or the socket first.
 //
 // May import: the standard library.
 package rundir

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestMake: Make rejects a directory in which another user could have created a file, with a remedy.
+// TestMake: Make rejects a directory in which another user could have created files. Its error suggests a remedy.
 func TestMake(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, dir string) error

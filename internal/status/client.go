@@ -27,7 +27,7 @@ var ErrWaiting = errors.New("waiting for the node lock")
 
 const codeWaiting = http.StatusConflict
 
-// maxAnswer limits the size of the response. A View with 100,000 endpoints uses a tenth of that.
+// maxAnswer limits the size of the response. A View with 100,000 endpoints is a tenth of that size.
 const maxAnswer = 1 << 30
 
 // Get queries the agent on the socket. If no agent is running, the error is ErrNoAgent.
@@ -45,7 +45,7 @@ func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) 
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w on %s", ErrNoAgent, path)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w on %s, although a process listens there: it hangs, or a sync takes very long", ErrNoAgent, path)
+		return nil, fmt.Errorf("%w on %s, although a process listens there: it may be hanging, or a sync may be taking very long", ErrNoAgent, path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("query the agent on %s: only root has access: %w", path, err)
 	case err != nil:
@@ -80,7 +80,7 @@ func checkPeer(conn *net.UnixConn) error {
 		return fmt.Errorf("identify the listening process: %w", errors.Join(failed, err))
 	}
 	if !rundir.Trusted(peer.Uid) {
-		return fmt.Errorf("process %d of user %d listens there, which is not an agent; stop it, and allow only root to write to the directory", peer.Pid, peer.Uid)
+		return fmt.Errorf("process %d of user %d listens there and is not an agent; stop it, and allow only root to write to the directory", peer.Pid, peer.Uid)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) 
 	}
 }
 
-// keep remembers a view, except a view of all Services, which is too large.
+// keep remembers a view, unless it contains all Services. Such a view is too large.
 func (s *Server) keep(ask agent.Query, v *view.View) {
 	if ask.All {
 		return

@@ -20,7 +20,7 @@ type socket struct {
 }
 
 // listen creates the socket under a temporary name, restricts it to its owner and renames it. The path never refers to a socket with other
-// permissions, and the rename atomically replaces a socket that a killed agent left. A socket with a listener is never replaced.
+// permissions, and the rename atomically replaces a socket that a killed agent left behind. A socket with a listener is never replaced.
 func listen(path string) (*socket, error) {
 	if err := rundir.Make(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("create the status socket: %w, or use another path with --status-socket", err)

@@ -77,7 +77,7 @@ func TestDeletedDirectory(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Dir(path))
 	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
+		t.Errorf("the directory has mode %v, want 0700 (error %v)", info.Mode(), err)
 	}
 	if _, err := Get(t.Context(), path, agent.Query{}); err != nil {
 		t.Error(err)
@@ -106,7 +106,7 @@ func TestQueriesArriveUnchanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Sample != ask.Sample || got.History != ask.History || got.Address != ask.Address {
-			t.Errorf("queried %+v, the loop got %+v", ask, got)
+			t.Errorf("the client queried %+v, but the loop received %+v", ask, got)
 		}
 		if v.Node.Name != "node-1" || v.Services[0].ID() != "default/web" {
 			t.Errorf("answer %+v", v)
@@ -138,11 +138,11 @@ func TestDirectoryWritableByOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "chmod 700") {
-		t.Errorf("error %v, want a remedy", err)
+		t.Errorf("got error %v, want one with a remedy", err)
 	}
 }
 
-// TestStaleSocket: listen replaces a socket that a killed agent left, but neither a socket in use nor a file of another type.
+// TestStaleSocket: listen replaces a socket that a killed agent left behind, but not a socket in use or another kind of file.
 func TestStaleSocket(t *testing.T) {
 	path := socketPath(t)
 	first, err := listen(path)
@@ -150,12 +150,12 @@ func TestStaleSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "another process listens") {
-		t.Errorf("a second listener: %v", err)
+		t.Errorf("a second listener got error %v, want one about the first", err)
 	}
-	_ = first.Close() // as if killed: the file stays
+	_ = first.Close() // like a killed agent, this leaves the file behind
 	second, err := listen(path)
 	if err != nil {
-		t.Fatalf("replace a stale socket: %v", err)
+		t.Fatalf("could not replace a stale socket: %v", err)
 	}
 	first.remove()
 	if _, err := os.Stat(path); err != nil {
@@ -163,13 +163,13 @@ func TestStaleSocket(t *testing.T) {
 	}
 	second.remove()
 	if _, err := os.Stat(path); err == nil {
-		t.Error("the socket is still there")
+		t.Error("the socket still exists")
 	}
 	if err := os.WriteFile(path, []byte("important"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := listen(path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
-		t.Errorf("a file that is not a socket: %v", err)
+		t.Errorf("got error %v for a file that is not a socket", err)
 	}
 }
 
@@ -178,10 +178,10 @@ func TestServerRemovesItsSocket(t *testing.T) {
 	start(t, path, nothing)()
 	left, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("the server left files behind: %v (error %v)", left, err)
 	}
 	if _, err := Get(t.Context(), path, agent.Query{}); !errors.Is(err, ErrNoAgent) {
-		t.Errorf("error %v, want ErrNoAgent", err)
+		t.Errorf("got error %v, want ErrNoAgent", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	if asked {
-		t.Error("the loop was queried")
+		t.Error("an invalid request reached the loop")
 	}
 }
 
@@ -260,8 +260,8 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// TestLongSync: while the loop does not answer, a client receives the last view for the same query, marked as
-// earlier. Without an earlier view, the client waits.
+// TestLongSync: while the loop is busy, a client receives the last view for the same query, marked as busy. Without
+// an earlier view, the client waits.
 func TestLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy time.Duration
@@ -290,21 +290,21 @@ func TestLongSync(t *testing.T) {
 		time.Sleep(time.Minute)
 		busy = 40 * time.Second
 		if v, took := asks(web, patience); took != answerTimeout || !v.Agent.Busy || !v.Time.Equal(first.Time) || len(v.Problems) != 1 {
-			t.Errorf("after %s: %+v", took, v)
+			t.Errorf("got %+v after %s, want the earlier view", v, took)
 		}
 		if v, took := asks(agent.Query{}, patience); took != busy || v.Agent.Busy {
-			t.Errorf("another query: after %s: %+v", took, v)
+			t.Errorf("another query got %+v after %s, want a current view", v, took)
 		}
 		busy = 0
 		if v, _ := asks(web, patience); v.Agent.Busy {
-			t.Error("busy after the sync")
+			t.Error("the view is still marked as busy after the sync")
 		}
 		for i := range 3 * maxKept {
 			asks(agent.Query{Service: model.ServiceID{Name: strconv.Itoa(i)}}, patience)
 		}
 		asks(agent.Query{All: true}, patience)
 		if len(s.kept) > maxKept {
-			t.Errorf("%d views are kept", len(s.kept))
+			t.Errorf("%d views are kept, want at most %d", len(s.kept), maxKept)
 		}
 	})
 }
@@ -346,6 +346,6 @@ func TestAnotherUsersListener(t *testing.T) {
 		}
 	})
 	if _, err := Get(t.Context(), path, agent.Query{}); err == nil || !strings.Contains(err.Error(), "of user 1000") {
-		t.Errorf("got error %v, want the listener to be refused", err)
+		t.Errorf("got error %v, want one that rejects the listener", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// apiServer implements the part of the API that Events use.
+// apiServer implements the part of the API that Events need.
 type apiServer struct {
 	t   *testing.T
 	url string
@@ -26,7 +26,7 @@ type apiServer struct {
 	mu       sync.Mutex
 	services map[model.ServiceID]types.UID
 	names    map[string]bool
-	// refusals is the number of upcoming posts that fail, with the HTTP status refuse.
+	// refusals is the number of posts to refuse with the HTTP status refuse.
 	refuse, refusals int
 	posted           chan *eventsv1.Event
 	posts            int
@@ -67,7 +67,7 @@ func (s *apiServer) create(w http.ResponseWriter, r *http.Request, namespace str
 	s.posts++
 	event := &eventsv1.Event{}
 	if err := json.NewDecoder(r.Body).Decode(event); err != nil || event.Namespace != namespace {
-		s.t.Errorf("posted to namespace %s: %v, %+v", namespace, err, event)
+		s.t.Errorf("invalid post to namespace %s: error %v, Event %+v", namespace, err, event)
 	}
 	switch {
 	case s.refusals > 0:

@@ -35,8 +35,8 @@ const (
 // events posts Kubernetes Events: on a Service for its problems, on the Node for the problems of this node.
 //
 // Most problems of a Service exist on every node. All nodes derive the same name for the same Event, so the first node posts it and
-// the others find that it exists. If a problem exists on one node only, the Event's note names the node, and so its name differs.
-// docs/decisions/0006-events.md explains why this does not use client-go's recorder.
+// the others find that it exists. If a problem exists on one node only, the Event's note names the node, so the Event has a
+// different name. docs/decisions/0006-events.md explains why this does not use client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string

@@ -65,7 +65,7 @@ func eventually(t *testing.T, e *events, result string, want float64) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%v Events %s, want %v", got, result, want)
+			t.Fatalf("got %v Events with result %s, want %v", got, result, want)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestEventsOfAProblem(t *testing.T) {
 	e.observe(found(web, wrong), false)
 	got := s.next()
 	if !strings.HasPrefix(got.Name, "web.") || got.EventTime.IsZero() {
-		t.Errorf("name %q, time %s", got.Name, got.EventTime)
+		t.Errorf("the Event has name %q and time %s", got.Name, got.EventTime)
 	}
 	want := &eventsv1.Event{
 		TypeMeta:            metav1.TypeMeta{Kind: "Event", APIVersion: "events.k8s.io/v1"},
@@ -94,17 +94,17 @@ func TestEventsOfAProblem(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 
-	// A repeated problem or a sync of another Service causes no Event.
+	// A repeated problem or a sync of another Service does not cause an Event.
 	e.observe(found(web, wrong), false)
 	e.observe(found(dns), false)
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
 	e.observe(found(web, changed), false)
 	if got := s.next(); got.Type != "Warning" || got.Note != changed.String() {
-		t.Errorf("after a change: %s %q; want the new text, not a resolution", got.Type, got.Note)
+		t.Errorf("after a change, got %s Event %q, want a Warning with the new text", got.Type, got.Note)
 	}
 	e.observe(found(web), false)
 	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemResolved" || got.Note != "resolved: "+changed.String() {
-		t.Errorf("after the end: %s %s %q", got.Type, got.Reason, got.Note)
+		t.Errorf("after the resolution, got %s Event %s: %q", got.Type, got.Reason, got.Note)
 	}
 	eventually(t, e.events, resultPosted, 3)
 	if n := s.countPosts(); n != 3 {
@@ -112,8 +112,8 @@ func TestEventsOfAProblem(t *testing.T) {
 	}
 }
 
-// TestEventsOfObjects: a problem with a slice becomes an Event on its Service. Problems of other nodes and of files cause
-// no Event.
+// TestEventsOfObjects: a problem with a slice becomes an Event on its Service. Problems of other nodes and of files do
+// not cause Events.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -125,7 +125,7 @@ func TestEventsOfObjects(t *testing.T) {
 		file:      {{Object: file, Reason: "wrong"}},
 	}}, false)
 	if e.queue.len() != 1 {
-		t.Fatalf("queue %v, want one Event", e.queue)
+		t.Fatalf("the queue contains %v, want one notice", e.queue)
 	}
 	startEvents(t, e.events)
 	if got := s.next(); got.Regarding.Name != "web" || got.Note != slice.String() {
@@ -133,7 +133,7 @@ func TestEventsOfObjects(t *testing.T) {
 	}
 }
 
-// TestNodesShareEvents: if two nodes find the same problem, the cluster has one Event.
+// TestNodesShareEvents: if two nodes find the same problem, they post only one Event.
 func TestNodesShareEvents(t *testing.T) {
 	s := newAPIServer(t)
 	first, second := newTestEvents(t, s, zap.NewNop()), newTestEvents(t, s, zap.NewNop())
@@ -248,7 +248,7 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 		t.Errorf("%d posts, want 11", n)
 	}
 	if len(e.foreign)+len(e.unanswered) != 0 {
-		t.Errorf("not forgotten: %v, %v", e.foreign, e.unanswered)
+		t.Errorf("resolved problems are still remembered: %v, %v", e.foreign, e.unanswered)
 	}
 }
 
@@ -284,10 +284,10 @@ func TestFailedPosts(t *testing.T) {
 	s.refuseNext(2, http.StatusInternalServerError)
 	e.observe(found(web, problemOf(web, "spec", "one")), false)
 	if got := s.next(); !strings.HasSuffix(got.Note, "one") {
-		t.Errorf("after two failures: %q", got.Note)
+		t.Errorf("after two failed posts, got %q", got.Note)
 	}
 	if logs.Len() != 0 {
-		t.Errorf("logged %v", logs.All())
+		t.Errorf("logged %v, want nothing", logs.All())
 	}
 	// A 403 is permanent: the agent does not retry, and logs only one line for all Events.
 	before := s.countPosts()
@@ -300,7 +300,7 @@ func TestFailedPosts(t *testing.T) {
 		t.Errorf("%d posts, want 2", n)
 	}
 	if logs.Len() != 1 || !strings.Contains(logs.All()[0].Message, "permission to list services") {
-		t.Errorf("logged %v, want one line with the required permissions", logs.All())
+		t.Errorf("logged %v, want one line that names the required permissions", logs.All())
 	}
 }
 
@@ -352,6 +352,6 @@ func TestNotesFit(t *testing.T) {
 	svc := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
 	e := newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", strings.Repeat("ü", maxNote))}, serviceObject(svc), "node-1", start)
 	if len(e.Note) > maxNote || !strings.HasSuffix(e.Note, "ü...") {
-		t.Errorf("%d bytes, ends with %q", len(e.Note), e.Note[len(e.Note)-8:])
+		t.Errorf("the note has %d bytes and ends with %q", len(e.Note), e.Note[len(e.Note)-8:])
 	}
 }

@@ -39,7 +39,7 @@ type health struct {
 	// nodeOptional is true with manifests, which need not contain this node's Node object.
 	nodeName     string
 	nodeOptional bool
-	// serving is true if the kernel already served the state of an earlier agent when this agent started.
+	// serving is true if the kernel was already serving the state of an earlier agent when this agent started.
 	serving bool
 
 	mu sync.Mutex
@@ -52,11 +52,11 @@ type health struct {
 	// successful full sync resets it.
 	failingSince time.Time
 	fullSynced   bool
-	// sourceSyncedAt is the time at which alive first found the source synced.
+	// sourceSyncedAt is when alive first found the source synced.
 	sourceSyncedAt time.Time
 	stuck          []kernel.StuckError
 	node           *model.Node
-	// waiting is the reason why an agent without a loop waits; nil if it does not wait.
+	// waiting is the reason why the agent has not started its loop yet; nil if it has.
 	waiting error
 }
 

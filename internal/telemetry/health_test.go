@@ -102,7 +102,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 					}
 					for _, f := range inet.Families {
 						if s.Status[f.String()].Healthy != step.healthy {
-							t.Errorf("step %d: /healthz for %s: %+v", i, f, s.Status)
+							t.Errorf("step %d: /healthz returns %+v, want %s healthy %t", i, s.Status, f, step.healthy)
 						}
 					}
 				}
@@ -137,7 +137,7 @@ var livenessStories = map[string]func(*agentStory){
 		}
 		w.alive(200)
 		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
-			w.Errorf("/healthz: %d; a node that serves no Services should get no traffic", code)
+			w.Errorf("/healthz returns %d, but a node that serves no Services should get no traffic", code)
 		}
 		w.synced = true // the first sync is slow
 		w.alive(200)
@@ -214,7 +214,7 @@ func TestEligibility(t *testing.T) {
 		h := newHealth(cfg)
 		handler := h.handler(newMetrics(cfg))
 		if code, s, _ := get(t, handler, "/healthz"); code != 200 || !*s.NodeEligible {
-			t.Errorf("%s, before the first sync: %d %+v", name, code, s)
+			t.Errorf("%s: before the first sync, /healthz returns %d %+v, want 200 and an eligible node", name, code, s)
 		}
 		r := endedSync(true, nil)
 		r.Node = c.node
@@ -222,7 +222,7 @@ func TestEligibility(t *testing.T) {
 		want := map[bool]int{true: 200, false: 503}[c.reason == ""]
 		code, s, _ := get(t, handler, "/healthz")
 		if code != want || !s.Healthy || *s.NodeEligible != (want == 200) || !strings.Contains(s.Reason, c.reason) {
-			t.Errorf("%s: %d %+v; want %d, Healthy true, because of %q", name, code, s, want, c.reason)
+			t.Errorf("%s: /healthz returns %d %+v, want %d, Healthy true and the reason %q", name, code, s, want, c.reason)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func TestLongFirstSync(t *testing.T) {
 			h := newHealth(cfg)
 			time.Sleep(3 * time.Minute)
 			if err := h.healthy(time.Now()); (err == nil) != serving {
-				t.Errorf("serving %t, during the first sync: %v", serving, err)
+				t.Errorf("serving %t: healthy returns %v during the first sync", serving, err)
 			}
 			h.observe(endedSync(true, nil))
 			time.Sleep(61 * time.Second)
@@ -275,7 +275,7 @@ func TestStuckPartsAreNamed(t *testing.T) {
 			h.observe(r)
 			m.observeStuck(r)
 			if got := fmt.Sprint(h.healthy(time.Now())); got != c.want {
-				t.Errorf("%v are stuck: %s", c.parts, got)
+				t.Errorf("%v are stuck: healthy returns %q, want %q", c.parts, got, c.want)
 			}
 			expectSeries(t, fmt.Sprint(c.parts, " are stuck"), m, "kube_ipvs_stuck_since_timestamp_seconds", since)
 		}
@@ -290,13 +290,13 @@ func TestResponsesMatchKubeProxy(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		code, s, header := get(t, handler, "/healthz")
 		if code != 200 || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Content-Type") != "application/json" {
-			t.Errorf("%d, %v", code, header)
+			t.Errorf("/healthz returns status %d and header %v", code, header)
 		}
 		if !s.LastUpdated.Equal(time.Now()) || !s.CurrentTime.Equal(time.Now()) || !s.Status["IPv4"].LastUpdated.Equal(good) {
-			t.Errorf("times in %+v; want lastUpdated now, and the last sync for the family", s)
+			t.Errorf("wrong times in %+v: want lastUpdated now, and for IPv4 the time of the last sync", s)
 		}
 		if s.NodeEligible == nil || !*s.NodeEligible {
-			t.Errorf("nodeEligible in %+v, want true", s)
+			t.Errorf("/healthz returns %+v, want nodeEligible true", s)
 		}
 		if _, s, _ := get(t, handler, "/livez"); s.NodeEligible != nil {
 			t.Error("/livez has the field nodeEligible")
@@ -319,10 +319,10 @@ func TestResponsesOfADeletedNode(t *testing.T) {
 		h.observe(leaving)
 		code, s, _ := get(t, handler, "/healthz")
 		if code != 503 || !s.Healthy || *s.NodeEligible || !s.LastUpdated.Equal(leaving.Started) {
-			t.Errorf("a node that is not eligible: %d %+v; want 503, Healthy true, and the last sync", code, s)
+			t.Errorf("/healthz of a node that is not eligible returns %d %+v, want 503, Healthy true and the time of the last sync", code, s)
 		}
 		if code, _, _ := get(t, handler, "/livez"); code != 200 {
-			t.Errorf("/livez of a node that is not eligible: %d", code)
+			t.Errorf("/livez of a node that is not eligible returns %d, want 200", code)
 		}
 		got := values(t, m)
 		for name, want := range map[string]float64{

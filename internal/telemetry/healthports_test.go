@@ -38,7 +38,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 	s := newAPIServer(t)
 	all := startIPv4(t, s)
 	if got := s.next(); got.Reason != "Starting" {
-		t.Errorf("first Event: %s %s", got.Reason, got.Note)
+		t.Errorf("the first Event is %s: %s", got.Reason, got.Note)
 	}
 
 	port := freeport.Get(t)
@@ -56,13 +56,13 @@ func TestHealthPortsOfReports(t *testing.T) {
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
 		!strings.Contains(got.Note, fmt.Sprintf("0.0.0.0:%d: another program uses this port", port)) {
-		t.Errorf("a port in use: %s %s %q", got.Reason, got.Action, got.Note)
+		t.Errorf("got Event %s with action %s and note %q for a port in use", got.Reason, got.Action, got.Note)
 	}
 	if err := holder.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.next(); got.Reason != "StartedServiceHealthcheck" || got.Type != "Normal" {
-		t.Errorf("a port freed: %s %s", got.Type, got.Reason)
+		t.Errorf("got %s Event %s after the port became free", got.Type, got.Reason)
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", port)
 	if code, body := fetch(t, url); code != 200 || !strings.Contains(body, "\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true") {
@@ -70,7 +70,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 	}
 	observe(port, 0)
 	if code, body := fetch(t, url); code != 503 {
-		t.Errorf("without endpoints: %d %s", code, body)
+		t.Errorf("without endpoints, the health check returns %d %s, want 503", code, body)
 	}
 	got := values(t, all.metrics)
 	for name, want := range map[string]float64{

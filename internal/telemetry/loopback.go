@@ -22,6 +22,6 @@ func registerLoopback(r prometheus.Registerer, counts func() forward.Counts) {
 	gauge("flows", "UDP clients of node ports on loopback addresses.", func(c forward.Counts) int64 { return c.Flows })
 	counter("refused_total", "TCP connections and UDP datagrams to node ports on loopback addresses that were refused because of a limit.",
 		func(c forward.Counts) uint64 { return c.Refused })
-	counter("failed_total", "Clients of node ports on loopback addresses for which the Service could not be reached.",
+	counter("failed_total", "Clients of node ports on loopback addresses that could not be connected to the Service.",
 		func(c forward.Counts) uint64 { return c.Failed })
 }

@@ -370,7 +370,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 
 func newStuck() *prometheus.GaugeVec {
 	return gauges("kube_ipvs_stuck_since_timestamp_seconds",
-		"Unix time since which a part of the kernel interface has not responded or has failed; 0 if it works.", labelPart)
+		"Unix time at which a part of the kernel interface stopped responding or started failing; 0 if it works.", labelPart)
 }
 
 func (m *metrics) observeStuck(r *agent.Report) {

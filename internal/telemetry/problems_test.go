@@ -62,7 +62,7 @@ func TestPortOfAnotherProxy(t *testing.T) {
 		t.Errorf("Event: %s: %s", got.Reason, got.Note)
 	}
 	if got, n := all.Problems(), values(t, all.metrics)["kube_ipvs_problems kind=node"]; len(got) != 0 || n != 0 {
-		t.Errorf("when the port is free: %v, counted %v", got, n)
+		t.Errorf("after the port became free, got problems %v and a count of %v, want none", got, n)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestOccupant(t *testing.T) {
 	}
 	defer silent.Close()
 	if got := occupant(t.Context(), silent.Addr().String()); got != "another program" {
-		t.Errorf("a program that does not respond: %s", got)
+		t.Errorf("occupant returns %q for a program that does not respond", got)
 	}
 }
 

@@ -63,12 +63,12 @@ func TestFairQueueKeepsOrderAndDropsTheNewest(t *testing.T) {
 	q := newFairQueue(3)
 	for i := range 5 {
 		if kept := q.add(noticeOf("a", i)); kept != (i < 3) {
-			t.Errorf("notice %d: kept %t", i, kept)
+			t.Errorf("add returned %t for notice %d", kept, i)
 		}
 	}
 	for i := range 3 {
 		if n, ok := q.take(); !ok || n != noticeOf("a", i) {
-			t.Errorf("notice %d: %v", i, n)
+			t.Errorf("notice %d is %v", i, n)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestServersOnLoopback(t *testing.T) {
 		atHealth, atMetrics := "http://"+(<-health).String(), "http://"+(<-metrics).String()
 
 		if code, _ := fetch(t, atHealth+"/readyz"); code != 503 {
-			t.Errorf("/readyz before the first sync: %d", code)
+			t.Errorf("before the first sync, /readyz returns %d, want 503", code)
 		}
 		all.Observe(*endedSync(true, nil))
 		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -77,7 +77,7 @@ func TestServersOnLoopback(t *testing.T) {
 		leaving.Node = &model.Node{Leaving: true}
 		all.Observe(*leaving)
 		if code, _ := fetch(t, atHealth+"/healthz"); code != 503 {
-			t.Errorf("/healthz of a node that is not eligible: %d", code)
+			t.Errorf("/healthz of a node that is not eligible returns %d, want 503", code)
 		}
 		for path, want := range map[string]string{
 			"/healthz": "ok", "/proxyMode": "ipvs", "/configz": "{\"config.kube-ipvs.io\": {\"ipvs\": {\"scheduler\": \"rr\"}}}\n",
@@ -94,10 +94,10 @@ func TestServersOnLoopback(t *testing.T) {
 		}
 		want := map[bool]int{false: 404, true: 200}[profiling]
 		if code, _ := fetch(t, atMetrics+"/debug/pprof/cmdline"); code != want {
-			t.Errorf("pprof with profiling %v: %d", profiling, code)
+			t.Errorf("with profiling %v, pprof returns %d, want %d", profiling, code, want)
 		}
 		if code, _ := fetch(t, atHealth+"/debug/pprof/cmdline"); code != 404 {
-			t.Errorf("pprof on the health server: %d", code)
+			t.Errorf("pprof on the health server returns %d, want 404", code)
 		}
 		cancel()
 		<-done
@@ -113,7 +113,7 @@ func TestNothingIsServedWithoutAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all.servers) != 0 || all.events != nil {
-		t.Errorf("servers %v, events %v", all.servers, all.events)
+		t.Errorf("got servers %v and events %v, want none", all.servers, all.events)
 	}
 	all.Observe(busy())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +165,7 @@ func TestStopCutsSlowClients(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(stopTimeout + 10*time.Second):
-		t.Fatal("the server does not stop")
+		t.Fatal("the server did not stop")
 	}
 	if err := <-cut; err == nil {
 		t.Error("the slow client got a response")

@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Tables struct {
 	// Tracked is the number of tracked connections; a TrackedLimit of 0 means no limit.
 	Tracked, TrackedLimit *uint64
-	// Connections is the number of IPVS connections, Buckets the size of the hash table that holds them.
+	// Connections is the number of IPVS connections, and Buckets is the size of their hash table.
 	Connections, Buckets *uint64
 }
 

@@ -9,7 +9,7 @@ func TestTablesWithoutLimitOrModule(t *testing.T) {
 		want   map[string]bool
 	}{
 		{Tables{}, nil},
-		{Tables{Tracked: number(7), TrackedLimit: number(0)}, map[string]bool{"kube_ipvs_conntrack_entries": true}}, // without a limit, the limit's series is absent
+		{Tables{Tracked: number(7), TrackedLimit: number(0)}, map[string]bool{"kube_ipvs_conntrack_entries": true}}, // no series for a limit that does not exist
 		{Tables{Connections: number(7), Buckets: number(4096)},
 			map[string]bool{"kube_ipvs_connections": true, "kube_ipvs_connection_table_buckets": true}},
 	} {
@@ -18,7 +18,7 @@ func TestTablesWithoutLimitOrModule(t *testing.T) {
 		got := values(t, newMetrics(cfg))
 		for _, name := range []string{"kube_ipvs_conntrack_entries", "kube_ipvs_conntrack_entries_limit", "kube_ipvs_connections", "kube_ipvs_connection_table_buckets"} {
 			if _, exported := got[name]; exported != c.want[name] {
-				t.Errorf("%v: %s is exported: %t", c.want, name, exported)
+				t.Errorf("exported %t for %s, want the series %v", exported, name, c.want)
 			}
 		}
 	}

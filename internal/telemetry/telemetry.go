@@ -23,10 +23,11 @@ type Config struct {
 	// Version and Commit identify this build.
 	Version, Commit string
 	Node            string
-	// Families are the families that this node serves. NotServed contains the reason for each other family.
+	// Families are the families that this node serves. NotServed contains the other families, with the reason why
+	// each is not served.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
-	// DataPlane is what balances connections: ipvs or nftables. Rules is where the agent keeps sets and rules: iptables or nftables.
+	// DataPlane is ipvs or nftables, and Rules is iptables or nftables.
 	DataPlane, Rules string
 	Source           Source
 	Traffic          Traffic
@@ -61,7 +62,8 @@ type Telemetry struct {
 	problems *nodeProblems
 }
 
-// New returns a Telemetry that serves nothing until Run is called. From now on, it counts the requests of all Kubernetes clients.
+// New returns a Telemetry that serves nothing until Run is called. New also starts counting the requests of all Kubernetes
+// clients.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()

@@ -36,7 +36,7 @@ type CountedEndpoint struct {
 	Active uint64
 }
 
-// Counters are the counters of a virtual server or of an endpoint. In means from clients.
+// Counters are the counters of a virtual server or of an endpoint. PacketsIn and BytesIn count traffic from clients.
 type Counters struct{ Connections, PacketsIn, PacketsOut, BytesIn, BytesOut uint64 }
 
 // If a counter has decreased, the virtual server was recreated and its counters restarted at 0.
@@ -82,7 +82,7 @@ func (e endpointID) compare(o endpointID) int {
 type tally struct {
 	Counters
 	active uint64
-	// exported is true if the port or endpoint has had series. It then keeps them.
+	// exported is true once the port or endpoint has series. It then keeps them.
 	exported bool
 	// labels are the labels of its series; nil until the first scrape. The labels of an endpoint include its pod.
 	labels *labels
@@ -91,8 +91,8 @@ type tally struct {
 
 const trafficTimeout = 10 * time.Second
 
-// traffic adds, on each scrape, the increase of the kernel's counters since the previous scrape. Its series are per Service port,
-// not per virtual server: virtual servers come and go, and a decreasing sum would look like a restart.
+// traffic sums up the kernel's counters: on each scrape, it adds their increase since the previous scrape. Its series are per
+// Service port, not per virtual server: virtual servers come and go, and a decreasing sum would look like a restart.
 type traffic struct {
 	cfg    Traffic
 	log    *zap.Logger
@@ -160,7 +160,7 @@ func (t *traffic) observe(r *agent.Report) {
 	t.forget(affected)
 }
 
-// own records the Service port that a virtual server serves, and replaces an earlier one.
+// own records the Service port that a virtual server serves. It replaces any earlier port.
 func (t *traffic) own(key kernel.ServerKey, port portID) {
 	if before, owned := t.owners[key]; owned {
 		t.serverCount[before]--

@@ -31,8 +31,8 @@ func newDescs(of, whose string, labels []string) descs {
 	directed := slices.Concat(labels, []string{labelDirection})
 	return descs{
 		trafficDesc(of+"_connections_total", "IPVS connections "+whose+".", labels...),
-		trafficDesc(of+"_packets_total", "Packets "+whose+"; direction in is from clients.", directed...),
-		trafficDesc(of+"_bytes_total", "Bytes "+whose+", IP headers included; direction in is from clients.", directed...),
+		trafficDesc(of+"_packets_total", "Packets "+whose+"; direction \"in\" means from clients.", directed...),
+		trafficDesc(of+"_bytes_total", "Bytes "+whose+", including IP headers; direction \"in\" means from clients.", directed...),
 	}
 }
 

@@ -116,7 +116,7 @@ func TestTrafficOfAService(t *testing.T) {
 	m.traffic.observe(serves(web))
 	expectSeries(t, "the Service deleted", m, serviceConnections, map[string]float64{dnsPort: 0})
 	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports.all) != 1 {
-		t.Errorf("not forgotten: %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
+		t.Errorf("the deleted Service is still in %v, %v or %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
 	}
 }
 
@@ -290,10 +290,10 @@ func TestScrapeAllocatesNoLabels(t *testing.T) {
 	const services, seriesOfOne = 1000, 5
 	scrape := scraped(t, 10*services, services)
 	if text := scrape(); text == "" {
-		t.Fatal("no metrics")
+		t.Fatal("the scrape returned no metrics")
 	}
 	if n := testing.AllocsPerRun(3, func() { scrape() }) / services / seriesOfOne; n > 6 {
-		t.Errorf("%.1f allocations for each series", n)
+		t.Errorf("%.1f allocations per series, want at most 6", n)
 	}
 }
 

@@ -3,5 +3,5 @@
 //
 // The server is for one user of this machine: it listens on a loopback address, and every path begins with a secret.
 //
-// May import: nothing of this module.
+// May import: nothing from this module.
 package ui

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Question is what the page asks a node.
+// Question is a request from the page to a node.
 type Question struct {
 	// Ask is overview, service, explain, changes or doctor.
 	Ask string `json:"ask"`
@@ -46,7 +46,8 @@ var embedded embed.FS
 var files, _ = fs.Sub(embedded, "page") // the directory exists
 
 const (
-	// answerTimeout limits the time for an answer. doctor, or a node with many Services, can take several seconds.
+	// answerTimeout limits the time for an answer. Running doctor, or reading a node with many Services, can take
+	// several seconds.
 	answerTimeout = 90 * time.Second
 	headerTimeout = 10 * time.Second
 	maxHeader     = 8 << 10
@@ -71,7 +72,8 @@ func NewServer(names []string, nodes map[string]Node) *Server {
 	return &Server{names: names, nodes: nodes, token: rand.Text(), session: rand.Text()}
 }
 
-// Show serves a page for these nodes on a loopback address until ctx ends, and prints a link that opens it. Port 0 means a free port.
+// Show serves a page for these nodes on a loopback address until ctx ends, and prints a link that opens it. Port 0 means any free
+// port.
 func Show(ctx context.Context, out io.Writer, port uint16, names []string, nodes map[string]Node) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 	if err != nil {
@@ -82,7 +84,7 @@ func Show(ctx context.Context, out io.Writer, port uint16, names []string, nodes
 	return server.Serve(ctx, listener)
 }
 
-// Link returns a text for the user, with the link to the page on its last line.
+// Link returns a message for the user. Its last line is the link to the page.
 func (s *Server) Link(at net.Addr) string {
 	return fmt.Sprintf("Open this link. It works once. To close the page, interrupt the command.\nhttp://%s/?token=%s", at, s.token)
 }

@@ -33,7 +33,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, node Node) error {
 	defer stop()
 	var writing sync.Mutex
 	questions, ended := make(chan question), make(chan error, 1)
-	go func() { ended <- readQuestions(ctx, in, questions) }() // ends with its input, which may be later
+	go func() { ended <- readQuestions(ctx, in, questions) }() // ends when its input ends, possibly after Serve has returned
 	slots := make(chan struct{}, maxAtOnce)
 	for {
 		var q question
@@ -83,7 +83,7 @@ func readQuestions(ctx context.Context, in io.Reader, questions chan<- question)
 
 // Client is a Node at the other end of a stream.
 type Client struct {
-	writing sync.Mutex // held while a question is written; answers arrive meanwhile
+	writing sync.Mutex // held while a question is written; answers can arrive meanwhile
 	out     io.Writer
 
 	mu      sync.Mutex

@@ -68,7 +68,7 @@ func TestOnlyTheLinkOpensThePage(t *testing.T) {
 	}
 	w := get(s, "localhost:8090", token)
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/"+s.session+"/" {
-		t.Fatalf("the link: %d %v", w.Code, w.Header())
+		t.Fatalf("the link returns status %d and header %v", w.Code, w.Header())
 	}
 	refused("localhost:8090", token)
 	for _, path := range paths {
@@ -76,7 +76,7 @@ func TestOnlyTheLinkOpensThePage(t *testing.T) {
 	}
 	for _, host := range []string{"127.0.0.1:4000", "localhost:4000", "[::1]:4000", "localhost"} {
 		if w := get(s, host, "/"+s.session+"/"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "<title>kube-ipvs</title>") {
-			t.Errorf("the page under %s: %d", host, w.Code)
+			t.Errorf("the page at %s returns status %d", host, w.Code)
 		}
 	}
 	if NewServer(nil, nil).session == s.session {
@@ -106,7 +106,7 @@ func TestAnswers(t *testing.T) {
 	r.Host = "localhost"
 	w := httptest.NewRecorder()
 	if s.ServeHTTP(w, r); w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("POST: %d", w.Code)
+		t.Errorf("POST returns status %d, want 405", w.Code)
 	}
 }
 
@@ -138,7 +138,8 @@ func TestFilesAreComplete(t *testing.T) {
 	}
 }
 
-// TestStream: answers are matched to their questions, in any order. After the stream has ended, each question fails with the reason.
+// TestStream: answers are matched to their questions, in whatever order they arrive. Once the stream has ended, each question fails
+// with the reason.
 func TestStream(t *testing.T) {
 	in, questions := io.Pipe()
 	answers, out := io.Pipe()
@@ -153,7 +154,7 @@ func TestStream(t *testing.T) {
 	for range maxAtOnce - 1 {
 		asking.Go(func() {
 			if _, err := c.Answer(slow, Question{Ask: "wait"}); !errors.Is(err, context.Canceled) {
-				t.Errorf("a question that nobody waits for: %v", err)
+				t.Errorf("a canceled question got error %v, want context.Canceled", err)
 			}
 		})
 	}
@@ -182,7 +183,7 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-waits; err == nil {
-		t.Error("a question still waits after the stream has ended")
+		t.Error("a pending question got no error when the stream ended")
 	}
 	for c.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -192,7 +193,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestServeEndsWithItsContext: a signal ends the command although its input stays open.
+// TestServeEndsWithItsContext: a signal ends the command even if its input stays open.
 func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	in, questions := io.Pipe()
@@ -206,10 +207,10 @@ func TestServeEndsWithItsContext(t *testing.T) {
 // TestStreamThatSpeaksNonsense: unexpected text on the stream is an error at both ends.
 func TestStreamThatSpeaksNonsense(t *testing.T) {
 	if err := Serve(t.Context(), strings.NewReader("help\n"), io.Discard, echo{}); err == nil {
-		t.Error("Serve accepts any text")
+		t.Error("Serve accepts a line that is not a question")
 	}
 	c := NewClient(strings.NewReader(`unknown command "ui"`), io.Discard)
 	if _, err := c.Answer(t.Context(), Question{Ask: "overview"}); err == nil {
-		t.Error("a Client accepts any text")
+		t.Error("the Client accepts a line that is not an answer")
 	}
 }

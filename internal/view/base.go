@@ -39,7 +39,7 @@ func ruleOf(f inet.Family, at kernel.ChainID, r kernel.Rule, jump bool) Rule {
 	return Rule{Family: f.String(), Table: at.Table, Chain: at.Chain, Jump: jump, Tag: r.Tag(), Rule: r.String(), Why: r.Why}
 }
 
-// JumpsOnly returns the base without the rules in the agent's own chains. The rest is the same for every
+// JumpsOnly returns the base without the rules in the agent's own chains. The result is the same for every
 // configuration of this version.
 func (b Base) JumpsOnly() Base {
 	b.Rules = slices.DeleteFunc(slices.Clone(b.Rules), func(r Rule) bool { return !r.Jump })

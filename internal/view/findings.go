@@ -18,7 +18,7 @@ func Findings(v *View, silence string) []finding.Finding {
 		found = append(found, finding.New(s, subject, problem, evidence, remedy))
 	}
 	if why := v.Node.ConfigError; why != "" {
-		add(finding.Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
+		add(finding.Warning, "configuration", "not usable; the previous settings remain in effect", []string{why},
 			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` lists every mistake")
 	}
 	for _, p := range v.NodeProblems {
@@ -26,12 +26,12 @@ func Findings(v *View, silence string) []finding.Finding {
 	}
 	if s := v.Snapshot; s != nil && s.Error != "" {
 		add(finding.Warning, "snapshot "+s.File, "not usable; this node cannot serve Services if it boots without the API server", []string{s.Error},
-			"fix the problem that the error names")
+			"fix the cause of the error")
 	}
 	for _, s := range v.Sources {
 		if why := s.problem(v.Time); why != "" {
 			add(finding.Broken, "source "+s.Name, "stale; this node does not follow changes in the cluster", []string{why},
-				"check that this node reaches the API server at its configured address, which must not depend on a Service")
+				"check that this node can reach the API server at its configured address, which must not depend on a Service")
 		}
 	}
 	if v.Agent.Busy {
@@ -40,7 +40,7 @@ func Findings(v *View, silence string) []finding.Finding {
 	}
 	if !v.Agent.Synced {
 		add(finding.Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
-			"check that the agent reaches the API server and is allowed to list Services, EndpointSlices and Nodes")
+			"check that the agent can reach the API server and is allowed to list Services, EndpointSlices and Nodes")
 	}
 	if why := v.Agent.Error; why != "" {
 		evidence := []string{why}
@@ -48,7 +48,7 @@ func Findings(v *View, silence string) []finding.Finding {
 			evidence = append(evidence, "next retry at "+at.UTC().Format(time.RFC3339))
 		}
 		add(finding.Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", evidence,
-			"fix the problem that the error names; the agent retries automatically")
+			"fix the cause of the error; the agent retries automatically")
 	}
 	finding.Sort(found)
 	return found

@@ -14,7 +14,7 @@ import (
 func TestNodeProblemsAreFindings(t *testing.T) {
 	v := &View{Time: time.Unix(0, 0), Agent: Agent{Synced: true}, Problems: []string{"Service shop/api: not served"}}
 	if found := Findings(v, ""); len(found) > 0 {
-		t.Fatalf("a problem of a Service: %v", found)
+		t.Fatalf("got findings %v for a problem of a Service, want none", found)
 	}
 	before := v.Problems
 	v.AddNodeProblems([]model.Problem{

@@ -8,7 +8,8 @@ import (
 // FlowEvent is one line of the flows command's output: the beginning or the end of a connection to a Service.
 type FlowEvent struct {
 	Time time.Time `json:"time"`
-	// Event is NEW, ENDED, or LOST if the kernel had no room for some events; a LOST event has no connection.
+	// Event is NEW, ENDED or LOST. A LOST event means that the kernel had no room for some events. It has no
+	// connection.
 	Event     string `json:"event"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`

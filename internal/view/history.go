@@ -22,7 +22,7 @@ type PastSync struct {
 	Repeated int        `json:"repeated,omitempty"`
 	Last     *time.Time `json:"last,omitempty"`
 	Kind     SyncKind   `json:"kind"`
-	// Causes are the reasons for the sync. A change by another program is in Drift.
+	// Causes are the reasons for the sync. Changes by other programs are in Drift instead.
 	Causes []Cause `json:"causes"`
 	// Services are the Services that the sync compiled or wrote.
 	Services Some[string] `json:"services"`
@@ -56,7 +56,7 @@ func (p *PastSync) Until() time.Time {
 	return p.Time
 }
 
-// Some contains the first items of a list, and the number of all items.
+// Some contains the first items of a list, and the total number of items.
 type Some[T any] struct {
 	Count int `json:"count"`
 	Items []T `json:"items"`
@@ -73,9 +73,9 @@ type SyncKind string
 
 // The kinds of sync.
 const (
-	SyncFull        SyncKind = "full"        // reads the whole kernel first, when the agent starts
+	SyncFull        SyncKind = "full"        // runs when the agent starts, and reads the whole kernel state
 	SyncIncremental SyncKind = "incremental" // compares what a change affects
-	SyncAudit       SyncKind = "audit"       // follows an audit, and found no drift
+	SyncAudit       SyncKind = "audit"       // follows an audit that found no drift
 	SyncRepair      SyncKind = "repair"      // follows an audit that found drift
 )
 
@@ -137,7 +137,7 @@ type HistoryFilter struct {
 	Limit int
 }
 
-// Select returns the selected entries, the oldest first.
+// Select returns the selected entries, oldest first.
 func (f HistoryFilter) Select(entries []*PastSync) []*PastSync {
 	selected := []*PastSync{}
 	for _, e := range entries {

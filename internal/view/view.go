@@ -57,13 +57,14 @@ type Agent struct {
 	// Error is the error of the last failed sync, until a full sync succeeds. RetryAt is the time of the next full sync.
 	Error   string     `json:"error,omitempty"`
 	RetryAt *time.Time `json:"retryAt,omitempty"`
-	// Drift counts the repaired differences that no change in the cluster explains, since the agent started.
+	// Drift counts the differences that no change in the cluster explains and that the agent has repaired since it
+	// started.
 	Drift int `json:"drift"`
-	// LastDrift is the time at which drift was last found.
+	// LastDrift is when drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
 	// Drifts groups the repaired differences by part and kind, sorted.
 	Drifts []Drift `json:"drifts"`
-	// Foreign are the foreign virtual servers at frontends of Services.
+	// Foreign lists virtual servers of other programs that use a Service's address and port.
 	Foreign []Foreign `json:"foreign"`
 	// Leftovers are objects on kube-ipvs0 that have neither a Service nor an owner record. The agent leaves them alone.
 	Leftovers []string `json:"leftovers"`
@@ -132,7 +133,7 @@ type Node struct {
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`
 	Rules     string      `json:"rules"`
-	// Families are the families that are served. UnservedFamilies are the families that are not served, each with the reason.
+	// Families lists the served address families. UnservedFamilies lists the unserved ones, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`
 	Started          time.Time `json:"started"`
@@ -173,7 +174,7 @@ func (s Source) problem(now time.Time) string {
 // Snapshot is the file with the last known state of the cluster.
 type Snapshot struct {
 	File string `json:"file"`
-	// At is the last time at which the state in the file was known to be up to date; nil if there is no usable file.
+	// At is when the state in the file was last known to be up to date; nil if there is no usable file.
 	At *time.Time `json:"at,omitempty"`
 	// Served is true while the node serves that state because the API server is unavailable.
 	Served bool `json:"served"`
@@ -181,7 +182,7 @@ type Snapshot struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Totals count everything, even if the request selects one Service.
+// Totals count everything, even if the request selects only one Service.
 type Totals struct {
 	Services       int `json:"services"`
 	VirtualServers int `json:"virtualServers"`
@@ -276,7 +277,7 @@ type Frontend struct {
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// Ours reports whether the virtual server at the frontend is the Service's. Otherwise, its connections are another's.
+// Ours reports whether the virtual server at the frontend, with its connections, belongs to the Service.
 func (f Frontend) Ours() bool { return f.State != Conflict && f.State != ForeignServer }
 
 // SetEntry is an entry of an ipset for a frontend.
@@ -310,7 +311,7 @@ type Endpoint struct {
 	Node    string         `json:"node,omitempty"`
 	Zone    string         `json:"zone,omitempty"`
 	State   EndpointState  `json:"state"`
-	// Since is the time at which the draining or slow start began, as seen by this agent.
+	// Since is when this agent first saw the endpoint draining or in slow start.
 	Since *time.Time `json:"since,omitempty"`
 	// Weight is the weight in the kernel, and Wanted the final weight; nil if there is none.
 	Weight      *uint32      `json:"weight,omitempty"`

@@ -40,7 +40,7 @@ type Base struct {
 	AllPorts map[inet.Family][]string
 }
 
-// Set is one of our sets, and the timing of its members.
+// Set is one of our sets, with the timing of its members.
 type Set struct {
 	kernel.Set
 	Timing Timing

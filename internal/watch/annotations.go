@@ -289,7 +289,7 @@ func namedWeights(into *[]model.NamedWeight, value string) error {
 		name, text, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		w := model.NamedWeight{Name: strings.TrimSpace(name)}
 		if !ok || w.Name == "" || strings.Contains(w.Name, "/") {
-			return fmt.Errorf("%q must be name=weight, such as web-0=5, where name has no namespace; separate several entries with commas",
+			return fmt.Errorf("%q must be name=weight, such as web-0=5, without a namespace; separate entries with commas",
 				clip(pair, maxValue))
 		}
 		if err := number(&w.Weight, strings.TrimSpace(text), 0, model.MaxWeight); err != nil {

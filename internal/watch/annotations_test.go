@@ -132,7 +132,7 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"weight-by-zone", "a=1,", "must be name=weight"},
 		{"weight-by-node", "a=1,a=2", `"a" must appear only once`},
 		{"weight-by-node", "a=x", `the weight of "a": must be an integer from 0 to 2147483647`},
-		{"weight-by-pod", "other/web-0=1", "where name has no namespace"},
+		{"weight-by-pod", "other/web-0=1", "without a namespace"},
 		{"slow-start", "1h1s", "must be a duration of whole seconds from 1s to 1h"},
 		{"slow-start", "", "must be a duration"},
 		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored"},
@@ -389,9 +389,9 @@ common number if they are too large ([why](schedulers.md#limit-connections)).
 Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.
 If all endpoints of a port have weight 0, new connections are refused immediately.
 
-If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and
-wlc instead of lc ([why](schedulers.md#change-settings)). dh treats all weights above 0 alike; if
-they differ, an Event reports this.
+If the weights of a port's endpoints differ, may differ later, or rise slowly, the agent uses wrr
+instead of rr and wlc instead of lc ([why](schedulers.md#change-settings)). dh treats all weights
+above 0 alike; if they differ, an Event reports this.
 
 ## Migrating from kube-router
 

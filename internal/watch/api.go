@@ -34,14 +34,14 @@ type Options struct {
 // timing contains timeouts and rates, which only tests change.
 type timing struct {
 	// dial is the timeout for opening a connection. The client sends a ping after pingIdle without data, and closes the connection if no
-	// response arrives within pingTimeout. Both add up to client-go's default, because an overloaded server may need that long. With
-	// shorter times, all nodes would reconnect to it simultaneously.
+	// response arrives within pingTimeout. Together they add up to client-go's default, because an overloaded server may need that long.
+	// With shorter times, all nodes would reconnect to it simultaneously.
 	dial, pingIdle, pingTimeout time.Duration
-	// gone is the time for which the server's kernel may leave packets unacknowledged. A kernel acknowledges packets even if
-	// the program is busy, so after this time the machine or the path to it has failed.
+	// gone is how long the server's kernel may leave packets unacknowledged. A kernel acknowledges packets even if the
+	// program is busy, so after this time the machine or the path to it has failed.
 	gone time.Duration
-	// silence is the time for which a server may respond to pings but send no data. API servers send a bookmark about once a
-	// minute. Ending a watch early is cheap: the next watch continues where it stopped, without a list.
+	// silence is how long a server may respond to pings but send no data. API servers send a bookmark about once a minute.
+	// Ending a watch early is cheap: the next watch continues where it stopped, without a list.
 	silence time.Duration
 	// watchRate limits the number of watches opened per second. The reflector backs off after errors, but not if a server
 	// accepts a watch, sends an event and closes it.
@@ -141,15 +141,16 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastContact returns the times at which the API server last sent a list, an event or a bookmark for each kind. A kind without
-// messages has no entry.
+// LastContact returns when the API server last sent a list, an event or a bookmark for each kind. A kind without messages has
+// no entry.
 func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.lastContact)
 }
 
-// LastError returns the last error of each kind whose requests fail. A kind whose requests succeed has no entry.
+// LastError returns the last error of each kind whose requests are failing. A kind whose requests succeed has no
+// entry.
 func (a *API) LastError() map[model.Kind]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -77,7 +77,7 @@ func TestAPIFollowsTheServer(t *testing.T) {
 
 			for _, kind := range listedKinds {
 				if api.LastContact()[kind].IsZero() {
-					t.Errorf("%s: no contact", kind)
+					t.Errorf("LastContact has no entry for %s", kind)
 				}
 			}
 			if errs := api.LastError(); len(errs) > 0 {
@@ -97,16 +97,16 @@ func TestAPISelectors(t *testing.T) {
 	for _, r := range server.Requests() {
 		q := r.URL.Query()
 		if got := [2]string{q.Get("labelSelector"), q.Get("fieldSelector")}; got != want[r.URL.Path] {
-			t.Errorf("%s: selectors %q, want %q", r.URL.Path, got, want[r.URL.Path])
+			t.Errorf("%s: got selectors %q, want %q", r.URL.Path, got, want[r.URL.Path])
 		}
 		if got := r.Header.Get("User-Agent"); got != "kube-ipvs/test" {
-			t.Errorf("user agent %q", got)
+			t.Errorf("got user agent %q, want kube-ipvs/test", got)
 		}
 		if got := r.Header.Get("Accept"); !strings.HasPrefix(got, contentProtobuf) {
-			t.Errorf("accepts %q", got)
+			t.Errorf("the Accept header is %q, want protobuf first", got)
 		}
 		if r.ProtoMajor != 2 {
-			t.Errorf("request for %s used %s", r.URL.Path, r.Proto)
+			t.Errorf("the request for %s used %s, want HTTP/2", r.URL.Path, r.Proto)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestAPISurvivesFailures(t *testing.T) {
 			v.AwaitText(t, api, "afterwards", want)
 			for kind, err := range api.LastError() {
 				if kind == model.KindService {
-					t.Errorf("still an error: %v", err)
+					t.Errorf("LastError still returns %v", err)
 				}
 			}
 		})
@@ -257,7 +257,7 @@ func TestAPISurvivesUnavailableServer(t *testing.T) {
 	run(t, api)
 	awaitError(t, api)
 	if api.Synced() {
-		t.Error("synced without a server")
+		t.Error("the source is synced without a server")
 	}
 	p.Open()
 	v := watchtest.NewView()
@@ -278,7 +278,7 @@ func awaitError(t *testing.T, api *API) {
 		return len(api.LastError()) > 0, nil
 	})
 	if err != nil {
-		t.Fatal("no error is reported")
+		t.Fatal("LastError reports no error")
 	}
 }
 
@@ -343,7 +343,7 @@ func TestAPILimitsWatchRate(t *testing.T) {
 	server.CutWatches()
 	<-time.After(time.Second) // the rate is measured over one second
 	if n := opened.Load(); n > 10 {
-		t.Errorf("%d watches in a second", n)
+		t.Errorf("%d watches in one second, want at most 10", n)
 	}
 	if v.Take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("got\n%s", v)

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Like decoded strings, its
-// strings are not shared.
+// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Each string is a
+// separate copy, like the strings from the decoder.
 func cluster(n int) (services, slices []k8sruntime.Object) {
 	for i := range n {
 		name := fmt.Sprintf("service-%05d", i)
@@ -109,7 +109,7 @@ func BenchmarkNodes(b *testing.B) {
 			mustPut(b, s, node)
 		}
 		if got := s.Take(); got.Nodes != nil || len(v.Nodes) != len(nodes) {
-			b.Fatalf("%d Nodes, and %d changed by heartbeats", len(v.Nodes), len(got.Nodes))
+			b.Fatalf("got %d Nodes, and heartbeats changed %d of them", len(v.Nodes), len(got.Nodes))
 		}
 		b.StopTimer()
 		b.ReportMetric(float64(int64(heap())-int64(before))/float64(len(nodes)), "B-kept/node")
@@ -133,7 +133,7 @@ func BenchmarkRelist(b *testing.B) {
 	for b.Loop() {
 		load(b, s, services, slices)
 		if got := s.Take(); len(got.Services) > 0 {
-			b.Fatal("something changed")
+			b.Fatal("a relist caused changes")
 		}
 	}
 }
@@ -151,7 +151,7 @@ func BenchmarkOneEndpoint(b *testing.B) {
 		i++
 		mustPut(b, s, versions[i%2])
 		if s.Take().Services[id] == nil {
-			b.Fatal("not reported")
+			b.Fatal("the changed Service was not reported")
 		}
 	}
 }

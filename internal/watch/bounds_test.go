@@ -127,12 +127,12 @@ func tryEach[T any](t *testing.T, table []annotation[T], trials map[string]trial
 			case tr.exempt != "":
 				return
 			case said != nil && (said[1] != tr.least.value || said[2] != tr.most.value):
-				t.Errorf("documented as %q, tried from %s to %s", said[0], tr.least.value, tr.most.value)
+				t.Errorf("the documented bounds are %q, but the trial uses %s and %s", said[0], tr.least.value, tr.most.value)
 			}
 			for _, b := range []bound{tr.least, tr.most} {
 				svc, node, problems := parse(tr.annotations(row.Key, b.value))
 				if problems > 0 {
-					t.Fatalf("%q is refused", b.value)
+					t.Fatalf("%q is rejected", b.value)
 				}
 				if got := tr.shown(inKernel(t, svc, node)); got != b.shown {
 					t.Errorf("%q: the kernel shows %d, want %d", b.value, got, b.shown)
@@ -140,13 +140,13 @@ func tryEach[T any](t *testing.T, table []annotation[T], trials map[string]trial
 			}
 			for _, value := range tr.refused {
 				if _, _, problems := parse(tr.annotations(row.Key, value)); problems == 0 {
-					t.Errorf("%q is accepted", value)
+					t.Errorf("%q is accepted, but is out of bounds", value)
 				}
 			}
 		})
 	}
 	if len(trials) != len(table) {
-		t.Errorf("%d trials for %d annotations", len(trials), len(table))
+		t.Errorf("got %d trials for %d annotations", len(trials), len(table))
 	}
 }
 
@@ -193,7 +193,7 @@ func inKernel(t *testing.T, svc *model.Service, node *model.Node) map[inet.Famil
 	}
 	observed, err := k.Lookup(context.Background(), keys)
 	if err != nil || len(observed) != 2 {
-		t.Fatalf("read back %v: %v", observed, err)
+		t.Fatalf("read %v back from the kernel (error %v), want two virtual servers", observed, err)
 	}
 	byFamily := map[inet.Family]kernel.ObservedServer{}
 	for key, server := range observed {

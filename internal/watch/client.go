@@ -69,8 +69,9 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 
 const tcpUserTimeout = 18
 
-// detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead peer. TCP
-// detects a dead machine, which acknowledges neither pings nor keepalive probes. HTTP/2 detects a program that does not answer pings.
+// detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead peer.
+// With these settings, TCP detects a dead machine, which acknowledges neither pings nor keepalive probes. HTTP/2 detects a program
+// that does not answer pings.
 //
 // client-go reads its ping intervals only from environment variables, for the whole process. This client has its own dialer, and
 // therefore its own transport, which can be changed before its first use.

@@ -50,13 +50,13 @@ func TestRESTConfig(t *testing.T) {
 			config, err := RESTConfig(tt.kubeconfig, tt.server)
 			switch {
 			case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
-				t.Errorf("got %v, want %q", err, tt.err)
+				t.Errorf("got error %v, want %q", err, tt.err)
 			case tt.err == "" && err != nil:
 				t.Error(err)
 			case tt.err == "" && config.Host != tt.host:
 				t.Errorf("host %q", config.Host)
 			case tt.kubeconfig != "" && err == nil && config.BearerToken != "secret":
-				t.Error("no credentials")
+				t.Error("the configuration has no credentials")
 			}
 		})
 	}

@@ -25,7 +25,7 @@ type contacts struct {
 	changed func([]netip.AddrPort)
 
 	mu sync.Mutex
-	// dialed is the host and port that was dialed last, of the API server or of a proxy.
+	// dialed is the host and port of the API server or proxy that was dialed last.
 	dialed    string
 	connected netip.AddrPort
 	// recent are the latest addresses that the name resolved to, oldest first.

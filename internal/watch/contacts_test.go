@@ -15,7 +15,7 @@ import (
 )
 
 // The API server's addresses are the connected address and all addresses that its name resolves to. They change when the name resolves to
-// different addresses, and stay while the name cannot be resolved.
+// different addresses, and stay the same while the name cannot be resolved.
 func TestContacts(t *testing.T) {
 	var published []netip.AddrPort
 	var resolved []string
@@ -41,7 +41,7 @@ func TestContacts(t *testing.T) {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("have %v, want %v", got, want)
+			t.Errorf("got %v, want %v", got, want)
 		}
 	}
 	resolved = []string{"203.0.113.2", "::ffff:203.0.113.1"}
@@ -58,7 +58,7 @@ func TestContacts(t *testing.T) {
 		c.resolve(t.Context(), "api.example:6443")
 	}
 	if len(published) != maxContacts+1 || !slices.Contains(published, netip.MustParseAddrPort("198.51.100.9:8443")) {
-		t.Errorf("have %v", published)
+		t.Errorf("published %v, want the %d latest addresses and the connected one", published, maxContacts)
 	}
 }
 
@@ -98,10 +98,10 @@ func TestAPIReportsServerAddresses(t *testing.T) {
 		<-api.Changed()
 	}
 	if changes := api.Take(); !slices.Contains(changes.APIServer, at) {
-		t.Errorf("have %v, want %v", changes.APIServer, at)
+		t.Errorf("got API server addresses %v, want %v", changes.APIServer, at)
 	}
 	if changes := api.Take(); changes.APIServer != nil {
-		t.Errorf("again %v", changes.APIServer)
+		t.Errorf("Take returned the unchanged addresses %v again", changes.APIServer)
 	}
 	stop()
 	<-ended

@@ -98,7 +98,7 @@ func TestWatchFromFutureVersion(t *testing.T) {
 	}
 	m, _ := meta.ListAccessor(list)
 	if err := api.checkVersion(t.Context(), services, m.GetResourceVersion()); err != nil {
-		t.Errorf("the version of a list: %v", err)
+		t.Errorf("checkVersion rejects the version of a list: %v", err)
 	}
 	const future = "1000000"
 	options := metav1.ListOptions{ResourceVersion: future, AllowWatchBookmarks: true, Watch: true}
@@ -117,6 +117,6 @@ func TestWatchFromFutureVersion(t *testing.T) {
 	}
 	if _, err := api.watch(t.Context(), services, metav1.ListOptions{ResourceVersion: future}); err == nil ||
 		!strings.Contains(err.Error(), "restored from a backup") {
-		t.Errorf("got error %v", err)
+		t.Errorf("got error %v, want one about a restored backup", err)
 	}
 }

@@ -408,7 +408,7 @@ func TestProblemsOfOneObjectAreLimited(t *testing.T) {
 		t.Error(last)
 	}
 	if len(problems[0].Value) > 100 {
-		t.Errorf("value of %d bytes", len(problems[0].Value))
+		t.Errorf("the value has %d bytes, want at most 100", len(problems[0].Value))
 	}
 }
 

@@ -93,7 +93,7 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) 
 	return ports
 }
 
-// endpoints uses only the first address of an endpoint, as every proxy does: according to the API, the addresses are fungible.
+// endpoints uses only the first address of an endpoint, like every proxy. According to the API, the addresses are fungible.
 func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *Problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {

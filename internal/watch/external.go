@@ -38,7 +38,8 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Ad
 }
 
 // ingressIPs returns the load balancer addresses that are still the destination of packets when they reach a node. Packets from a load
-// balancer with ipMode Proxy have the node's address as their destination. Pods must also use such a load balancer.
+// balancer with ipMode Proxy have the node's address as their destination. Pods must also send their packets through such a load
+// balancer.
 func ingressIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	ips := addresses{Problems: p}
 	for i := range svc.Status.LoadBalancer.Ingress {

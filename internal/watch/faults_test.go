@@ -180,7 +180,7 @@ func TestAPIFaults(t *testing.T) {
 				}
 				time.Sleep(bookmarksEvery)
 				if synctest.Wait(); len(o.api.LastError()) > 0 {
-					t.Errorf("errors still shown: %v", o.api.LastError())
+					t.Errorf("LastError still returns errors: %v", o.api.LastError())
 				}
 			})
 		})
@@ -296,11 +296,11 @@ func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 			}
 		}
 		if o.view.Services[crowdID(0)] == nil != fault.visible && time.Since(start) > time.Minute {
-			o.Fatalf("the fault hides changes: want %v, have\n%s", !fault.visible, o.view)
+			o.Fatalf("want changes visible during the fault: %v, got\n%s", fault.visible, o.view)
 		}
 	}
 	if !fault.unseen && (noticed < 0 || noticed > noticeWithin+lookEvery) {
-		o.Errorf("the fault was noticed after %v (negative for never), want at most %v", noticed, noticeWithin)
+		o.Errorf("the fault was noticed after %v (negative means never), want at most %v", noticed, noticeWithin)
 	}
 	return noticed
 }
@@ -335,7 +335,7 @@ func (o *outage) awaitServices(within time.Duration, first, last int) time.Durat
 		case complete && o.api.Synced():
 			return took
 		case took > within:
-			o.Fatalf("not recovered within %v; errors %v, have\n%s", within, o.api.LastError(), strings.TrimSpace(o.view.String()))
+			o.Fatalf("the source did not recover within %v; errors %v, got\n%s", within, o.api.LastError(), strings.TrimSpace(o.view.String()))
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -54,7 +54,7 @@ func FuzzConvert(f *testing.F) {
 		mustDelete(t, s, r.kind, r.Namespace, r.Name)
 		s.Take()
 		if len(s.services)+len(s.owners)+len(s.nodes)+len(s.problems) > 0 {
-			t.Errorf("not removed: %v %v %v %v", s.services, s.owners, s.nodes, s.problems)
+			t.Errorf("the Store still contains %v %v %v %v", s.services, s.owners, s.nodes, s.problems)
 		}
 	})
 }

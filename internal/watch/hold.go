@@ -15,8 +15,8 @@ import (
 // first (I15). Deletions reported by a watch take effect immediately.
 
 const (
-	// holdFor is the time for which objects missing from a list are held. If a second list also lacks them, they are deleted
-	// sooner.
+	// holdFor is how long the Store holds objects that are missing from a list. If a second list also lacks them, they are
+	// deleted sooner.
 	holdFor = 30 * time.Second
 	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. It does not apply to Nodes,
 	// because a cluster may have only a few.

@@ -73,7 +73,7 @@ func TestHeldEndpointYields(t *testing.T) {
 				s := holdSlices(t, 10)
 				mustPut(t, s, podSlice("new", c.pod, c.addr))
 				if got := endpointsOf(s, c.of); !slices.Equal(got, c.want) {
-					t.Errorf("held: %v, want %v", got, c.want)
+					t.Errorf("got held endpoints %v, want %v", got, c.want)
 				}
 				// An endpoint that the API server lists again is no longer held.
 				listSlices(t, s, podSlice("svc-3", "pod-3", podAddr(3)))
@@ -83,7 +83,7 @@ func TestHeldEndpointYields(t *testing.T) {
 				time.Sleep(holdFor + time.Second)
 				synctest.Wait()
 				if len(s.held.endpoints)+len(s.held.objects) > 0 {
-					t.Errorf("still held: %v", s.held)
+					t.Errorf("objects are still held: %v", s.held)
 				}
 			})
 		})

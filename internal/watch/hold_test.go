@@ -110,10 +110,10 @@ func TestListThatLacksMostServices(t *testing.T) {
 				}
 				mustList(t, s, all[:c.listed]...)
 				if changes := known.take(s); changes.Held != 10-c.listed {
-					t.Errorf("%d held", changes.Held)
+					t.Errorf("Changes.Held is %d, want %d", changes.Held, 10-c.listed)
 				}
 				if live, held := known.services(); live != c.listed || held != 10-c.listed {
-					t.Errorf("%d Services exist and %d are held", live, held)
+					t.Errorf("%d Services exist and %d are held, want %d and %d", live, held, c.listed, 10-c.listed)
 				}
 				c.then(t, s, all)
 				synctest.Wait()
@@ -151,7 +151,7 @@ func TestListNeverTakesMost(t *testing.T) {
 			}
 		}
 		if 2*lost > n && lost > fewMissing {
-			t.Errorf("a list with %d of %d Services removed %d", len(listed), n, lost)
+			t.Errorf("a list with %d of %d Services removed %d Services", len(listed), n, lost)
 		}
 		if s.held.release != nil {
 			s.held.release.Stop()
@@ -191,12 +191,12 @@ func TestListThatLacksMostNodes(t *testing.T) {
 						}
 						listNodes(t, s, all...)
 						if lost := listNodes(t, s, all[:listed]...); lost > 0 {
-							t.Errorf("the first list removed %d Nodes", lost)
+							t.Errorf("the first list removed %d Nodes, want none", lost)
 						}
 						time.Sleep(wait)
 						synctest.Wait()
 						if lost := listNodes(t, s, all[:listed]...); lost != n-listed {
-							t.Errorf("the next list removed %d Nodes", lost)
+							t.Errorf("the next list removed %d Nodes, want %d", lost, n-listed)
 						}
 					})
 				})

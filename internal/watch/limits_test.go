@@ -20,7 +20,7 @@ func TestAddressesOfANodeAreBounded(t *testing.T) {
 		}
 		r := newConverter("").node(node, "")
 		if len(r.Node.Addresses) != want || (len(r.Problems) > 0) != (n > want) {
-			t.Errorf("%d addresses: %d taken, problems %v", n, len(r.Node.Addresses), r.Problems)
+			t.Errorf("a Node with %d addresses: %d are used, problems %v", n, len(r.Node.Addresses), r.Problems)
 		}
 	}
 }
@@ -34,9 +34,9 @@ func TestNamesOfEndpoints(t *testing.T) {
 	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, Zone: &zone, NodeName: &bad, TargetRef: &v1.ObjectReference{Kind: "Pod", Name: bad}}}
 	e := c.endpointSlice(slice, "").Slice.Endpoints[0]
 	if _, kept := c.names.seen[zone]; kept || e.Zone != zone {
-		t.Errorf("kept %t, zone %q", kept, e.Zone)
+		t.Errorf("got zone %q, interned %t; a long zone must be kept unchanged and not interned", e.Zone, kept)
 	}
 	if !utf8.ValidString(e.Pod) || !utf8.ValidString(e.Node) {
-		t.Errorf("pod %q, node %q", e.Pod, e.Node)
+		t.Errorf("pod %q or node %q is not valid UTF-8", e.Pod, e.Node)
 	}
 }

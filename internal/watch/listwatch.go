@@ -95,7 +95,7 @@ func (f *feed) request(options *metav1.ListOptions) *rest.Request {
 		MaxRetries(0)
 }
 
-// stream is a watch that ends when the server is silent for too long. To the reflector, the server seems to have closed the watch
+// stream is a watch that ends if the server is silent for too long. To the reflector, the server seems to have closed the watch
 // normally, so the next watch continues at the same version.
 type stream struct {
 	inner    watch.Interface

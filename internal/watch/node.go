@@ -31,8 +31,8 @@ func (c converter) node(node *v1.Node, origin string) *Record {
 	return r
 }
 
-// maxAddresses is the maximum number of addresses of a Node. The kubelet of that node writes them, and other nodes do not serve Services
-// at these addresses.
+// maxAddresses is the maximum number of addresses of a Node. No other node serves Services on these addresses, so a kubelet must not be
+// able to claim many.
 const maxAddresses = 64
 
 // nodeAddresses returns internal addresses before external addresses. It drops addresses that cannot serve traffic, such as a link-local

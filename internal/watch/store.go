@@ -26,7 +26,7 @@ type Store struct {
 	listed   map[model.Kind]bool
 	held     held
 
-	// apiServer are the addresses of the API server that Take has not returned yet.
+	// apiServer contains the addresses of the API server, unless Take has already returned them.
 	apiServer []netip.AddrPort
 	// The fields below describe the changes since the last Take; since is the time of the first change.
 	since         time.Time
@@ -43,7 +43,7 @@ type entry struct {
 	slices  []*model.EndpointSlice
 	// shared is true while the reader uses the list of slices. A shared list is copied before it changes.
 	shared bool
-	// reported is true once the reader has received this Service, so that its deletion must be reported.
+	// reported is true once the reader has received this Service. Its deletion must then be reported.
 	reported bool
 }
 
@@ -77,7 +77,7 @@ func (s *Store) Synced() bool {
 
 func (s *Store) synced() bool { return len(s.listed) == len(listedKinds) }
 
-// Counts are the numbers of updates received for Services and EndpointSlices, in total and since the last Take (pending).
+// Counts counts the updates received for Services and EndpointSlices, in total and since the last Take (pending).
 type Counts struct{ Services, ServicesPending, Endpoints, EndpointsPending int }
 
 // Counts returns the current counts.

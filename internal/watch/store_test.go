@@ -81,7 +81,7 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 		t.Errorf("got %+v %v, want nil", got, ok)
 	}
 	if len(s.services)+len(s.owners) > 0 {
-		t.Errorf("not removed: %v %v", s.services, s.owners)
+		t.Errorf("the Store still contains %v %v", s.services, s.owners)
 	}
 }
 
@@ -92,10 +92,10 @@ func TestStoreSliceChangesOwner(t *testing.T) {
 	mustPut(t, s, testSlice("x", "api", nil))
 	v.Take(s.Take())
 	if got := v.Services[webID].Slices; got != nil {
-		t.Errorf("web still has %v", got)
+		t.Errorf("web still has slices %v", got)
 	}
 	if got := v.Services[model.ServiceID{Namespace: "default", Name: "api"}].Slices; len(got) != 1 {
-		t.Errorf("api has %v", got)
+		t.Errorf("api has slices %v, want one", got)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestStoreDropsIneligibleServices(t *testing.T) {
 			}
 			mustPut(t, s, testService("web", nil))
 			if got := s.Take().Services[webID]; got == nil || len(got.Slices) != 1 {
-				t.Errorf("eligible again: %v", got)
+				t.Errorf("the Service is eligible again, but Take returned %v", got)
 			}
 		})
 	}
@@ -148,7 +148,7 @@ func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
 	mustPut(t, s, heartbeat)
 	select {
 	case <-s.Changed():
-		t.Errorf("signal for %+v", s.Take())
+		t.Errorf("irrelevant updates caused a signal: %+v", s.Take())
 	default:
 	}
 	if got := s.Take(); got.Services != nil || got.Problems != nil || got.Nodes != nil {
@@ -165,13 +165,13 @@ func TestStoreProblems(t *testing.T) {
 	}
 	mustPut(t, s, testService("web", nil))
 	if list, ok := s.Take().Problems[webID.Ref()]; !ok || len(list) != 0 {
-		t.Errorf("after the correction: %v %v", list, ok)
+		t.Errorf("after the correction, got problems %v (reported %t)", list, ok)
 	}
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = nil }))
 	s.Take()
 	mustReplace(t, s, model.KindService)
 	if list, ok := s.Take().Problems[webID.Ref()]; !ok || len(list) != 0 {
-		t.Errorf("after a relist without the object: %v %v", list, ok)
+		t.Errorf("after a relist without the object, got problems %v (reported %t)", list, ok)
 	}
 }
 
@@ -179,12 +179,12 @@ func TestStoreSynced(t *testing.T) {
 	s := NewStore("")
 	for i, kind := range listedKinds {
 		if s.Synced() {
-			t.Errorf("synced after %d kinds", i)
+			t.Errorf("the Store is synced after only %d kinds", i)
 		}
 		mustReplace(t, s, kind)
 	}
 	if !s.Synced() {
-		t.Error("not synced")
+		t.Error("the Store is not synced after all kinds")
 	}
 	select {
 	case <-s.Changed():
@@ -222,11 +222,11 @@ func TestStoreNodes(t *testing.T) {
 	mustReplace(t, s, model.KindNode, node("n3", "10.244.4.0/24"))
 	check("a list without it", "node n3 [] pods=[10.244.4.0/24]")
 	if len(s.nodes) != 1 {
-		t.Errorf("not removed: %v", s.nodes)
+		t.Errorf("the Store has nodes %v, want one", s.nodes)
 	}
 	mustDelete(t, s, model.KindNode, "", "n9")
 	if got := s.Take(); got.Nodes != nil {
-		t.Errorf("deletion of an unknown Node reported: %v", got.Nodes)
+		t.Errorf("the deletion of an unknown Node was reported: %v", got.Nodes)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 		}
 		for id, e := range s.services {
 			if e.service == nil && len(e.slices) == 0 {
-				t.Fatalf("unused entry for %v", id)
+				t.Fatalf("the Store has an unused entry for %v", id)
 			}
 		}
 	})

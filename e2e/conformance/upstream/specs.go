@@ -50,7 +50,7 @@ func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 		known[spec] = true
 	}
 	lines := bufio.NewScanner(output)
-	lines.Buffer(nil, 1<<20) // one line has a letter for each skipped spec
+	lines.Buffer(nil, 1<<20) // one line contains a letter for each skipped spec
 	var (
 		kernel, lab, spec string
 		first             bool // the next line contains a spec's name

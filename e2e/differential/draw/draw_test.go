@@ -55,8 +55,8 @@ func TestSameSeedSameObjects(t *testing.T) {
 	}
 }
 
-// TestEntriesOfOneAddressAgree: Kubernetes does not specify which of two equally terminating entries takes
-// precedence, so they must be equal.
+// TestEntriesOfOneAddressAgree: if two entries are both terminating or both not terminating, Kubernetes does not
+// specify which of them takes precedence, so they must be equal.
 func TestEntriesOfOneAddressAgree(t *testing.T) {
 	for seed := range uint64(20) {
 		d := New(testWorld(), seed, 0)
@@ -84,7 +84,7 @@ func TestBatchHasEveryFeature(t *testing.T) {
 	for seed := range uint64(20) {
 		set := New(w, seed, 1).Batch(70)
 		if len(set.Services) > 85 {
-			t.Errorf("seed %d: %d Services instead of 70; the features need too many", seed, len(set.Services))
+			t.Errorf("seed %d: %d Services instead of 70; the features need too many Services", seed, len(set.Services))
 		}
 		if table, missing := FeatureTable(Count(w, set), 1); len(missing) > 0 {
 			t.Fatalf("seed %d: missing %v\n%s", seed, missing, table)
@@ -139,7 +139,7 @@ func TestNamesAndPortsAreUnique(t *testing.T) {
 func TestParseReadsWhatYAMLWrote(t *testing.T) {
 	set := New(testWorld(), 5, 2).Batch(70)
 	if len(set.Strays) == 0 || set.NodePorts == nil {
-		t.Fatal("the set needs a stray slice and a setting")
+		t.Fatal("the set must contain a stray slice and a setting")
 	}
 	back, err := Parse([]byte(set.YAML()))
 	if err != nil {
@@ -168,7 +168,7 @@ func TestShrinkFindsTheCulprits(t *testing.T) {
 	}
 	tries = 0
 	if small = Shrink(set, map[string]bool{a: true, b: true}, 3, fails); len(small.Services) != 2 || tries > 3 {
-		t.Errorf("with the right suspects: %d Services left after %d tries", len(small.Services), tries)
+		t.Errorf("given the right suspects, Shrink left %d Services after %d tries", len(small.Services), tries)
 	}
 	tries = 0
 	if Shrink(set, nil, 5, fails); tries > 5 {

@@ -14,7 +14,7 @@ type Drawer struct {
 	world World
 	rng   *rand.Rand
 	batch int
-	label string // part of every name, so that batches share no name
+	label string // part of every name, so that no two batches share a name
 
 	drawn     int // Services
 	changed   int // how often Change was called

@@ -13,7 +13,7 @@ import (
 // Feature is a property of a Service that a comparison must cover.
 type Feature struct {
 	Name string
-	// Min is the minimum number of Services in a batch.
+	// Min is the minimum number of Services with the feature in a batch.
 	Min int
 	has func(World, Service) bool
 }
@@ -122,11 +122,11 @@ var Features = []Feature{
 	})},
 	{"hints by zone", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) == 0 })},
 	{"hints by node", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) > 0 })},
-	{"internal policy Local, none local", 2, noneLocal(internalLocal)},
-	{"internal policy Local, none local, with node ports", 1, both(noneLocal(internalLocal), served(func(o *corev1.Service) bool {
+	{"internal policy Local, no local endpoint", 2, noneLocal(internalLocal)},
+	{"internal policy Local, no local endpoint, with node ports", 1, both(noneLocal(internalLocal), served(func(o *corev1.Service) bool {
 		return o.Spec.Type != corev1.ServiceTypeClusterIP && anyPort(o, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
 	}))},
-	{"external policy Local, none local", 1, noneLocal(externalLocal)},
+	{"external policy Local, no local endpoint", 1, noneLocal(externalLocal)},
 	{"external policy Local, some local", 1, func(w World, s Service) bool {
 		return externalLocal(s.Object) && targets(func(all []Target) bool { return len(Usable(Local(all))) > 0 })(w, s)
 	}},
@@ -145,7 +145,8 @@ func Count(w World, set Set) map[string]int {
 	return counts
 }
 
-// FeatureTable formats the counts. It also returns the features below their minimum, which applies to each batch.
+// FeatureTable formats the counts. It also returns the features below their minimum. The minimum
+// applies to each batch.
 func FeatureTable(counts map[string]int, batches int) (table string, missing []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-60s %8s %8s\n", "feature", "Services", "at least")
@@ -262,7 +263,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice matches an address with two entries that satisfy the relation.
+// twice matches Services that list an address twice, with entries for which is returns true.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)

@@ -85,7 +85,7 @@ func (s Set) Documents() []Document {
 	return docs
 }
 
-// Document is an object with its YAML.
+// Document is an object and its YAML.
 type Document struct {
 	Key, YAML string
 	Object    any // *corev1.Node, *corev1.Service or *discovery.EndpointSlice

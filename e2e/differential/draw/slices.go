@@ -170,7 +170,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	return s
 }
 
-// strays draws slices without a Service. Such slices remain briefly after their Service is deleted.
+// strays draws slices without a Service. Such slices exist briefly after their Service is deleted.
 func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o := &corev1.Service{}
 	o.Namespace = one(d, Namespaces...)

@@ -61,7 +61,7 @@ type Pod struct {
 // Here returns the node that runs the programs under comparison.
 func (w World) Here() Node { return w.Nodes[0] }
 
-// OtherNode returns the node without a host.
+// OtherNode returns the node that exists only as a Node object.
 func (w World) OtherNode() Node { return w.Nodes[len(w.Nodes)-1] }
 
 // Addr returns the pod's address in the given family.
@@ -77,7 +77,7 @@ func (n Node) Addresses() []netip.Addr {
 	return append(append([]netip.Addr{}, n.Internal...), n.External...)
 }
 
-// Objects use addresses in these ranges. The lab's router sends the last two to the node.
+// Objects use addresses in these ranges. The lab's router routes BalancerRanges and ExternalRanges to the node.
 var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}

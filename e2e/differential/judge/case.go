@@ -121,8 +121,8 @@ func (c *Case) contested(key Key) bool {
 // addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
-// servable returns the claims on a key. kube-ipvs does not serve ClusterIPs that are addresses of this node's
-// interfaces.
+// servable returns the claims on a key that kube-ipvs can serve. It leaves out ClusterIPs that are addresses of this
+// node's interfaces.
 func (c *Case) servable(key Key) []Claim {
 	return slices.DeleteFunc(slices.Clone(c.claims[key]), func(cl Claim) bool {
 		return cl.Field == ClusterIP && slices.Contains(c.World.Interfaces, key.Addr.Addr())

@@ -61,6 +61,6 @@ func TestWrong(t *testing.T) {
 		}
 	}
 	if wrong := c.Wrong(state(t, webTable, bound+"1: x inet 10.96.0.6/32 x\n")); len(wrong) != 1 || !strings.Contains(wrong[0].Text, "bound address 10.96.0.6") {
-		t.Errorf("an address that no Service claims: %v", wrong)
+		t.Errorf("wrong result for an address that no Service claims: %v", wrong)
 	}
 }

@@ -131,7 +131,7 @@ func (i Item) show(v Value) string {
 	return "absent"
 }
 
-// Items returns every virtual server, draining destination and bound address in at least one of the states.
+// Items returns every virtual server, draining destination and bound address that is in at least one of the states.
 func Items(kubeProxy, ours State) []Item {
 	var items []Item
 	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {

@@ -133,7 +133,7 @@ func TestUnexplainedDifferencesAreBugs(t *testing.T) {
 		}
 	}
 	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 0 {
-		t.Errorf("no difference, but bugs: %v", bugs)
+		t.Errorf("bugs without a difference: %v", bugs)
 	}
 }
 
@@ -159,12 +159,12 @@ func TestARuleThatPromisesTooMuchIsABug(t *testing.T) {
 	hijack := state(t, strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.11"), "")
 	bugs, _ := judged(t, c, hijack, hijack)
 	if len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "own-address-as-cluster-ip") {
-		t.Errorf("both serve this node's address: %v", bugs)
+		t.Errorf("wrong verdict if both programs serve this node's address: %v", bugs)
 	}
 	c = situation(t, manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"))
 	hijack = state(t, webTable+strings.ReplaceAll(webTable, "10.96.0.5", "192.168.50.12"), "")
 	if bugs, _ := judged(t, c, state(t, webTable, ""), hijack); len(bugs) != 1 || !strings.Contains(bugs[0].Rule, "node-address") {
-		t.Errorf("only kube-ipvs serves another node's address: %v", bugs)
+		t.Errorf("wrong verdict if only kube-ipvs serves another node's address: %v", bugs)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestOwnAddressAsClusterIP(t *testing.T) {
 		t.Errorf("%v, %v", bugs, tally)
 	}
 	if bugs, _ := judged(t, c, theirs, theirs); len(bugs) != 2 {
-		t.Errorf("kube-ipvs also closes the node's own ports: %v", bugs)
+		t.Errorf("wrong verdict if kube-ipvs also closes the node's own ports: %v", bugs)
 	}
 }
 
@@ -222,13 +222,13 @@ func TestUnfitEndpoint(t *testing.T) {
 	c := situation(t, text)
 	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
 	if bugs, _ := judged(t, c, none, state(t, webTable, "")); len(bugs) != 0 {
-		t.Errorf("kube-proxy has no destination: %v", bugs)
+		t.Errorf("wrong verdict if kube-proxy has no destination: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, state(t, webTable, ""), none); len(bugs) != 1 {
-		t.Errorf("kube-ipvs has no destination: %v", bugs)
+		t.Errorf("wrong verdict if kube-ipvs has no destination: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, none, state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.3"), "")); len(bugs) != 1 {
-		t.Errorf("destinations of kube-ipvs differ from the expected ones: %v", bugs)
+		t.Errorf("wrong verdict if kube-ipvs has unexpected destinations: %v", bugs)
 	}
 }
 
@@ -237,18 +237,18 @@ func TestLocalPolicies(t *testing.T) {
 	c := situation(t, text)
 	none := state(t, "-A -t 10.96.0.5:80 -s rr\n", "")
 	if bugs, tally := judged(t, c, state(t, webTable, ""), none); len(bugs) != 0 || tally.Rules["internal-local-none"].Matched != 1 {
-		t.Errorf("the ClusterIP has no destination: %v", bugs)
+		t.Errorf("wrong verdict if the ClusterIP has no destination: %v", bugs)
 	}
 	for name, theirs := range map[string]State{
 		"to another endpoint": state(t, strings.ReplaceAll(webTable, "10.244.2.2", "10.244.2.9"), ""),
 		"also nowhere":        none,
 	} {
 		if bugs, _ := judged(t, c, theirs, none); len(bugs) != 1 {
-			t.Errorf("kube-proxy's ClusterIP leads %s: %v", name, bugs)
+			t.Errorf("wrong verdict if kube-proxy's ClusterIP leads %s: %v", name, bugs)
 		}
 	}
 	if bugs, _ := judged(t, c, state(t, webTable, ""), state(t, webTable, "")); len(bugs) != 1 {
-		t.Errorf("kube-ipvs's ClusterIP leads to another node: %v", bugs)
+		t.Errorf("wrong verdict if kube-ipvs's ClusterIP leads to another node: %v", bugs)
 	}
 	saw := func(whom string) Reach { return Reach{Outcome: Answered, Seen: map[string]string{"web-4": whom}} }
 	lost, refused := Reach{Outcome: TimedOut}, Reach{Outcome: "refused"}
@@ -303,14 +303,14 @@ func TestNodePortAtAVirtualAddress(t *testing.T) {
 		return state(t, strings.NewReplacer("10.96.0.5:80", addr+":30080").Replace(webTable), "")
 	}
 	if bugs, _ := judged(t, c, at("192.168.50.77"), state(t, "", "")); len(bugs) != 1 {
-		t.Errorf("all addresses serve node ports: %v", bugs)
+		t.Errorf("wrong verdict if all addresses serve node ports: %v", bugs)
 	}
 	c.Set.NodePorts = []string{"192.168.50.0/24"}
 	if bugs, _ := judged(t, c, at("192.168.50.77"), state(t, "", "")); len(bugs) != 0 {
-		t.Errorf("kube-proxy serves a node port on an address of kube-ipvs0: %v", bugs)
+		t.Errorf("wrong verdict if kube-proxy serves a node port on an address of kube-ipvs0: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, state(t, "", ""), at("192.168.50.77")); len(bugs) != 1 {
-		t.Errorf("kube-ipvs serves a node port on an address of kube-ipvs0: %v", bugs)
+		t.Errorf("wrong verdict if kube-ipvs serves a node port on an address of kube-ipvs0: %v", bugs)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestFaultsNameUnusedAndGreedyRules(t *testing.T) {
 		}
 	}
 	if short := tally.Faults(1); len(short) != 2 {
-		t.Errorf("in a run of one batch, some rules need not match: %q", short)
+		t.Errorf("Faults must not report unmatched rules in a run of one batch: %q", short)
 	}
 }
 

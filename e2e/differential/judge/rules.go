@@ -16,7 +16,7 @@ type Rule struct {
 	When, KubeProxy, Ours, Why string
 	// Fixes are issues in kubernetes/kubernetes.
 	Fixes []int
-	// Always is true if the programs always differ under the condition.
+	// Always is true if the programs differ whenever the condition holds.
 	Always bool
 	// AtMost is the maximum fraction of compared items that meet the condition. A rule that exceeds it is too broad.
 	AtMost  float64
@@ -161,7 +161,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Draining},
 		When: "A TCP endpoint is removed while connections to it are open or closing. (The run sets --drain-timeout of kube-ipvs to a few " +
 			"seconds, so that the timeout expires during the run.)",
-		KubeProxy: "Keeps it with weight 0 until its last connection expires, checked once a minute, without a time limit.",
+		KubeProxy: "Keeps it with weight 0 until its last connection expires, and checks this once a minute. There is no time limit.",
 		Ours:      "Keeps it with weight 0 until its last connection expires, but no longer than --drain-timeout (15 minutes).",
 		Why:       "With kube-proxy, clients that keep reusing their source port keep the endpoint forever.",
 		Fixes:     []int{81962},
@@ -278,8 +278,8 @@ var Rules = []Rule{
 		ID:        "outside-source-ranges",
 		Kinds:     []Kind{Connection},
 		When:      "A process on the node connects to a load balancer whose source ranges do not contain the node.",
-		KubeProxy: "Gets no answer: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
-		Ours:      "Gets no answer: a rule drops all packets before IPVS.",
+		KubeProxy: "The client gets no answer: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
+		Ours:      "The client gets no answer: a rule drops all packets before IPVS.",
 		Why:       "How the connection fails must not depend on the endpoints, or on the node ports of other Services.",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
@@ -293,7 +293,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Connection},
 		When: "A connection is masqueraded over IPv6: the client is not a pod, reaches itself, or uses an external address or node port " +
 			"whose policy is Cluster.",
-		KubeProxy: "The endpoint may see an address of kube-ipvs0, of any Service: the kernel picks the longest matching prefix. An endpoint on another node cannot answer.",
+		KubeProxy: "The endpoint may see any address on kube-ipvs0, even of another Service: the kernel picks the longest matching prefix. An endpoint on another node cannot answer.",
 		Ours:      "The endpoint sees the node. Addresses on kube-ipvs0 are marked deprecated, so that the kernel does not pick them.",
 		Why:       "Every node has these addresses on its own kube-ipvs0, so another node's kernel delivers the answer locally.",
 		AtMost:    0.50,
@@ -308,7 +308,7 @@ var Rules = []Rule{
 // Host is the client that represents a process on the node.
 const Host = "node-1"
 
-// concerned returns the claims on an item's key, or on all ports of an address.
+// concerned returns the claims on an item's key, or the claims on all ports of a bound address.
 func (c *Case) concerned(i Item) []Claim {
 	if i.Kind == BoundAddress {
 		return c.addressClaims(i.addr())
@@ -333,7 +333,7 @@ func theirsOnly(_ *Case, i Item) bool {
 }
 
 // isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use those of any claimant, even
-// of earlier ones.
+// a former one.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {

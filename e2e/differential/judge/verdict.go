@@ -42,7 +42,7 @@ func (t *Tally) Add(o *Tally) {
 	}
 }
 
-// Bug is a difference that no rule explains, or that its rule does not expect.
+// Bug is a difference that no rule explains, or whose values do not match its rule.
 type Bug struct {
 	Item Item
 	// Rule names the rule and the problem. It is empty if no condition held.

@@ -30,10 +30,10 @@ func TestTwoAgents(t *testing.T) {
 	second.AwaitLog(t, patience, "serving health")
 	page, err := w.node1.HTTPGet("http://" + health + "/readyz")
 	if err != nil || page.Status != 503 || !strings.Contains(page.Body, "waiting for the node lock: another kube-ipvs is running on this node (kube-ipvs run, process ") {
-		t.Errorf("/readyz of the second agent: %d %q, %v; want the reason for waiting", page.Status, page.Body, err)
+		t.Errorf("/readyz of the second agent answered %d %q (%v), want the reason for waiting", page.Status, page.Body, err)
 	}
 	if page, err = w.node1.HTTPGet("http://" + health + "/livez"); err != nil || page.Status != 200 {
-		t.Errorf("/livez of the second agent: %d %q, %v", page.Status, page.Body, err)
+		t.Errorf("/livez of the second agent answered %d %q (%v)", page.Status, page.Body, err)
 	}
 	compareDumps(t, "while the second agent waits", before, dump(t, w.node1, showAll))
 	flows := w.client.OpenFlows(t, 4, cluster.TCP, w.farService().at(cluster.V4, http), cluster.FlowConfig{Within: patience})

@@ -110,7 +110,7 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 		}
 		inRules := strings.Contains(d.node.MustRun(t, "iptables-save", "-t", "nat"), "-d "+s.ip(cluster.V4).String())
 		if found != wanted || inRules == wanted {
-			t.Errorf("%s: Service %s: in IPVS %t, in kube-proxy's rules %t; want it in IPVS: %t", when, s.name, found, inRules, wanted)
+			t.Errorf("%s: Service %s is in IPVS: %t, in kube-proxy's rules: %t; want it in IPVS: %t", when, s.name, found, inRules, wanted)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	for _, f := range both {
 		for _, p := range d.paths(f, d.theirs) {
 			if err := p.walk(); err != nil {
-				t.Errorf("after the agent's cleanup: %v", err)
+				t.Errorf("the Service does not answer after the agent's cleanup: %v", err)
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestExcludedRanges excludes the address of a Service that a DNS cache on the node (nodelocaldns) also uses, and
-// the address of another program's virtual server.
+// TestExcludedRanges excludes a Service address that a DNS cache on the node (nodelocaldns) also uses, and the address
+// of another program's virtual server.
 func TestExcludedRanges(t *testing.T) {
 	w := onWorld(t)
 	node, svc := w.node3, w.farService()

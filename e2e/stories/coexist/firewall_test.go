@@ -38,7 +38,7 @@ func TestHostFirewall(t *testing.T) {
 			w.outside.MustTimeout(t, cluster.TCP, near.atNode(f, http, w.node1))
 			w.outside.MustTimeout(t, cluster.UDP, near.atBalancer(f, dns))
 			if page, err := w.askForHealth(f); err == nil {
-				t.Errorf("health check port: %+v", page)
+				t.Errorf("the health check port answered %+v", page)
 			}
 			// Replies to the node's own packets belong to established connections.
 			if err := (path{w.node1.Host, cluster.TCP, near.at(f, http), "web-1", w.node1.Addr(f)}).walk(); err != nil {

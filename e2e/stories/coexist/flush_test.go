@@ -14,7 +14,7 @@ import (
 type havoc struct {
 	name    string
 	script  string
-	refused bool // by the kernel
+	refused bool // the kernel refuses the script
 	// ends is true if connections through IPVS break because the kernel drops its connection entries.
 	ends bool
 }
@@ -67,7 +67,7 @@ func TestOthersFlush(t *testing.T) {
 			began := time.Now()
 			_, err := w.node1.Run("sh", "-ec", h.script, t.TempDir()+"/rules")
 			if (err != nil) != h.refused {
-				t.Fatalf("want the kernel to refuse: %t; got %v", h.refused, err)
+				t.Fatalf("want the kernel to refuse the script: %t; the script returned %v", h.refused, err)
 			}
 			cluster.Eventually(t, 2*patience, "everything is restored", restored)
 			took := time.Since(began)

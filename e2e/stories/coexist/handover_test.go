@@ -204,12 +204,12 @@ func (w *world) startKubeProxy(t *testing.T, program, kubeconfig, mode string) *
 func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	w.awaitTheirs(t, node)
-	cluster.Eventually(t, patience, "kube-proxy's virtual servers", func() error {
+	cluster.Eventually(t, patience, "kube-proxy serves the Service", func() error {
 		servers, err := node.VirtualServers()
 		for _, f := range both {
 			for _, at := range []string{w.farService().at(f, http), w.farService().atNode(f, http, node)} {
 				if len(servers[cluster.VirtualKey(cluster.TCP, at)].Weights) != 1 && err == nil {
-					err = fmt.Errorf("not yet %s", at)
+					err = fmt.Errorf("no virtual server for %s yet", at)
 				}
 			}
 		}
@@ -222,13 +222,13 @@ const proxyPatience = 8 * time.Minute
 
 func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 	t.Helper()
-	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {
+	cluster.Eventually(t, proxyPatience, "kube-proxy has written its rules", func() error {
 		for _, f := range both {
 			rules := lines(node.MustRun(t, saveProgram(f), "-t", "nat"))
 			if !slices.ContainsFunc(rules, func(l string) bool {
 				return strings.HasPrefix(l, "-A KUBE-SERVICES") && strings.Contains(l, "CLUSTER-IP") && !strings.Contains(l, "KIPVS-")
 			}) {
-				return fmt.Errorf("not in %s:\n%s", saveProgram(f), strings.Join(rules, "\n"))
+				return fmt.Errorf("%s does not show kube-proxy's rules:\n%s", saveProgram(f), strings.Join(rules, "\n"))
 			}
 		}
 		return nil
@@ -254,7 +254,7 @@ func TestCompareBeforeHandover(t *testing.T) {
 	theirs := w.startKubeProxy(t, proxy, config, "ipvs")
 	defer end(t, theirs)
 	w.awaitServed(t, node)
-	cluster.Eventually(t, patience, "the external IP", func() error {
+	cluster.Eventually(t, patience, "kube-proxy serves the external IP", func() error {
 		servers, err := node.VirtualServers()
 		if _, exists := servers[cluster.VirtualKey(cluster.TCP, "192.168.50.13:22")]; err == nil && !exists {
 			err = fmt.Errorf("the Service is not served yet:\n%s", node.MustRun(t, "ipvsadm", "-Sn"))
@@ -267,7 +267,7 @@ func TestCompareBeforeHandover(t *testing.T) {
 		args := append([]string{cluster.AgentBinary(t), "preflight", "--compare", "--kubeconfig", config, "--hostname-override", node.Name, "--cluster-cidr", podCIDRs}, flags...)
 		out, err := node.Run(args...)
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) != (status != 0) {
-			t.Errorf("%v, want exit status %d\n%s", err, status, out)
+			t.Errorf("preflight: %v, want exit status %d\n%s", err, status, out)
 		}
 		return out
 	}

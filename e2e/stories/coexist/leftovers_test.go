@@ -48,7 +48,7 @@ func TestLeftovers(t *testing.T) {
 			theirs := w.startKubeProxy(t, c.program, config, c.mode)
 			w.awaitMode(t, node, c.program, c.mode)
 			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "no agent serves this node") {
-				t.Errorf("cleanup without an agent: %v\n%s", err, out)
+				t.Errorf("cleanup without an agent: want an error, got %v\n%s", err, out)
 			}
 			end(t, theirs)
 			its := dump(t, node, showAll)
@@ -69,7 +69,7 @@ func TestLeftovers(t *testing.T) {
 			defer end(t, theirs)
 			w.awaitMode(t, node, c.program, c.mode)
 			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "kube-proxy might be running on this node") {
-				t.Errorf("cleanup while kube-proxy runs: %v\n%s", err, out)
+				t.Errorf("cleanup while kube-proxy is running: want an error, got %v\n%s", err, out)
 			}
 			w.stopAgent(t, node)
 		})
@@ -97,7 +97,7 @@ func onLegacy(t *testing.T, proxy string) string {
 type leftovers struct {
 	*world
 	node   *cluster.Node
-	socket string // of the agent
+	socket string // the agent's status socket
 }
 
 func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
@@ -138,7 +138,7 @@ func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	}
 	w.repaired(t, node, w.farService())
 	if found := l.diagnose(t); strings.Contains(found, "kube-proxy's rules: ") || strings.Contains(found, "| rules: ") || strings.Contains(found, "| sets: ") {
-		t.Errorf("doctor's findings after cleanup:\n%s", found)
+		t.Errorf("doctor still reports kube-proxy's objects after cleanup:\n%s", found)
 	}
 	l.mustServe(t)
 }
@@ -149,13 +149,13 @@ func (l *leftovers) mustBeGone(t *testing.T, now map[string][]string) {
 		for command, all := range now {
 			for _, line := range all {
 				if strings.Contains(line, text) && !strings.Contains(line, "-THEIRS ") {
-					t.Errorf("left in %s: %s", command, line)
+					t.Errorf("%s still shows an object of kube-proxy: %s", command, line)
 				}
 			}
 		}
 	}
 	if tables := l.node.MustRun(t, "nft", "list", "tables"); strings.Contains(tables, "kube-proxy") {
-		t.Errorf("tables are left:\n%s", tables)
+		t.Errorf("cleanup left tables:\n%s", tables)
 	}
 }
 
@@ -190,7 +190,7 @@ func (w *world) awaitMode(t *testing.T, node *cluster.Node, program, mode string
 		w.awaitTheirs(t, node)
 		return
 	}
-	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {
+	cluster.Eventually(t, proxyPatience, "kube-proxy has written its rules", func() error {
 		for _, f := range both {
 			show := []string{saveProgram(f), "-t", "nat"}
 			switch {

@@ -7,14 +7,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// network recreates the essential rules of a network plugin. Its chains precede those of kube-ipvs, as they do
-// after a plugin restart.
+// network recreates the essential rules of a network plugin. Its chains come before those of kube-ipvs, as they
+// do after the plugin restarts.
 type network struct {
 	name     string
 	families []cluster.Family
 	rules    string
 	undo     string // removes state other than rules
-	met      string // packets for Services must match this rule, to show that the test is effective
+	met      string // packets for Services must match this rule; otherwise the test proves nothing
 	// lost reports whether this network plugin breaks a path with any proxy.
 	lost func(w *world, p path) bool
 }

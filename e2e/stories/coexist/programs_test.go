@@ -132,7 +132,7 @@ func (n ofPrograms) isHealthy(except ...string) {
 		for _, program := range bothPrograms {
 			named := strings.Contains(page.Body, program+" has not worked")
 			if page.Status != status || named != slices.Contains(except, program) {
-				return fmt.Errorf("it is %d: %s", page.Status, page.Body)
+				return fmt.Errorf("the status is %d: %s", page.Status, page.Body)
 			}
 		}
 		return nil

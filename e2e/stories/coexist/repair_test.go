@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The output of show differs until the damage is repaired.
+// show is a command whose output differs until the damage is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},

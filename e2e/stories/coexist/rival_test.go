@@ -47,7 +47,7 @@ func TestForgottenKubeProxy(t *testing.T) {
 			}
 			theirs := node.MustStart(t, proxy, "--config", config, "-v=2")
 			t.Cleanup(theirs.Kill)
-			cluster.Eventually(t, proxyPatience, "kube-proxy's metrics server", func() error {
+			cluster.Eventually(t, proxyPatience, "kube-proxy's metrics server reports its mode", func() error {
 				page, err := node.HTTPGet("http://127.0.0.1:10249/proxyMode")
 				if err == nil && page.Body != mode {
 					err = fmt.Errorf("it answers %q", page.Body)
@@ -63,7 +63,7 @@ func TestForgottenKubeProxy(t *testing.T) {
 				`--healthz-bind-address "0.0.0.0:10256": the agent cannot serve health there: kube-proxy or another kube-ipvs uses this port`,
 			}
 			port := 8000
-			cluster.Eventually(t, patience, "the agent's status", func() error {
+			cluster.Eventually(t, patience, "the agent's status names kube-proxy", func() error {
 				if port++; api.Apply(t.Context(), fmt.Sprintf(changingService, port)) != nil {
 					return errors.New("cannot change the Service")
 				}

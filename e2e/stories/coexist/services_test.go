@@ -135,7 +135,7 @@ ports:
 
 func nameOf(p port) string { return strings.ToLower(string(p.protocol)) }
 
-// The server must see source as the client's address.
+// path is a request from a host to an address. The server must see source as the client's address.
 type path struct {
 	from   *cluster.Host
 	proto  cluster.Protocol

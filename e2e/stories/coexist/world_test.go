@@ -28,7 +28,7 @@ type world struct {
 	client, spareClient *cluster.Pod // on node-1 and node-3
 	near, far           *cluster.Pod // web-1 on node-1 and web-2 on node-2
 	outside             *cluster.Host
-	dir                 string // of the manifests
+	dir                 string // directory of the manifests
 	agents              map[*cluster.Node]*cluster.Process
 }
 

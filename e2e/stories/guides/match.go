@@ -8,7 +8,7 @@ import (
 
 const anything = "..."
 
-// Times precede durations, because part of a time looks like a duration.
+// Times come before durations, because part of a time looks like a duration.
 var varying = []struct {
 	looks *regexp.Regexp
 	as    string

@@ -20,7 +20,7 @@ type Page struct {
 // Block is a fenced block, with the instructions from the comments before it.
 type Block struct {
 	Page          string
-	Line          int    // of its first line, from 1
+	Line          int    // number of its first line, counted from 1
 	Kind          string // the word after the fence
 	Text          []string
 	Before, After []string

@@ -156,7 +156,7 @@ func (m *machine) restrictions(t *testing.T) {
 		}
 	}
 	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
-		t.Errorf("the directory of the snapshot: %q", got)
+		t.Errorf("the snapshot's directory is %q", got)
 	}
 	// The threshold is systemd's exposure score times ten. A unit without restrictions scores 96.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// remedy describes damage to a machine, and the subject of doctor's finding.
+// remedy describes damage to a machine. finding is the subject that doctor reports.
 type remedy struct {
 	finding string
 	damage  string

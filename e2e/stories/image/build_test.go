@@ -48,7 +48,7 @@ func TestBuildOfTheAgent(t *testing.T) {
 	}
 }
 
-// Test code, which pauses or kills the agent, must be compiled only into a separate build.
+// The code with which tests pause or kill the agent must be compiled only into a separate build.
 func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	variable := []byte("KUBE_IPVS_KILL_AFTER")
 	if bytes.Contains(read(t, build(t)), variable) {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// requireVariable makes tests fail, instead of being skipped, if they cannot run.
+// requireVariable makes tests fail rather than skip when they cannot run.
 const requireVariable = "KUBE_IPVS_E2E"
 
 func assemble(t *testing.T) string {

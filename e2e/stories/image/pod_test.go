@@ -131,7 +131,7 @@ func (p *pod) mounts(t *testing.T) []string {
 			add(p.hostPath(t, volume.HostPath), m.MountPath, m.ReadOnly)
 		case volume.ConfigMap != nil:
 			add(p.folder(t, "volumes/"+m.Name, p.config), m.MountPath, m.ReadOnly)
-		case volume.Secret != nil: // belongs to the user, and is empty here
+		case volume.Secret != nil: // the user may create it; here it is empty
 			add(p.folder(t, "volumes/"+m.Name, nil), m.MountPath, m.ReadOnly)
 		default:
 			t.Fatalf("volume mount %s: no such volume, or this test does not support its type", m.Name)
@@ -143,7 +143,7 @@ func (p *pod) mounts(t *testing.T) []string {
 	return flags
 }
 
-// Below /proc/sys/net, processes see the values of their own network namespace.
+// Under /proc/sys/net, processes see the values of their own network namespace.
 func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string {
 	t.Helper()
 	if volume.Path == "/proc/sys/net" {

@@ -115,7 +115,7 @@ func (s *stage) testTraffic(t *testing.T) {
 			service := at(clusterIPs[family], 80)
 			answered := s.caller.Spread(t, 4, proto, service)
 			if answered["here"] != 2 || answered["far"] != 2 {
-				t.Errorf("%s over %s: 4 connections went to %v, want 2 to each", service, proto, answered)
+				t.Errorf("%s over %s: 4 connections went to %v, want 2 to each endpoint", service, proto, answered)
 			}
 			for range 2 { // one connection for each endpoint
 				if got := s.caller.Get(t, proto, service); got.Source != s.caller.Addr(family) {
@@ -148,7 +148,7 @@ kind: Service
 metadata: {name: sed, namespace: default, annotations: {kube-ipvs.io/scheduler: sed}}
 spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
 `)
-	cluster.Eventually(t, patience, "a virtual server with the scheduler sed", func() error {
+	cluster.Eventually(t, patience, "the virtual server uses the scheduler sed", func() error {
 		servers, err := s.Nodes[0].VirtualServers()
 		if have := servers["TCP 10.96.0.11:80"].Scheduler; err == nil && have != "sed" {
 			err = fmt.Errorf("the scheduler is %q", have)

@@ -43,11 +43,11 @@ func checkServices(t *testing.T, s *stage) {
 	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
 	frontend := list.Items[0].Frontends[0]
 	if !list.Agent || frontend.Connections == nil || frontend.Connections.Active != 3 || frontend.State != view.Served {
-		t.Errorf("services with 3 open connections: %+v", frontend)
+		t.Errorf("with 3 open connections, services shows %+v", frontend)
 	}
 	for _, e := range frontend.Endpoints {
 		if e.State != view.Ready || e.Connections.Active != 1 || e.Pod == "" || e.Node == "" {
-			t.Errorf("endpoint %+v, want it ready, with one connection, a pod and a node", e)
+			t.Errorf("got endpoint %+v, want a ready endpoint with one connection, a pod and a node", e)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 		t.Errorf("path of %s: %+v", c, path)
 	}
 	if fresh := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", s.client.V4.String()).Items[0]; len(fresh.Endpoints) != 3 {
-		t.Errorf("path of a new connection: %+v", fresh)
+		t.Errorf("explain shows %+v for a new connection, want three endpoints", fresh)
 	}
 }
 
@@ -125,7 +125,7 @@ func withoutAgent(t *testing.T, s *stage) {
 	}
 	status := runJSON[inspect.Status](t, s, "status")
 	if status.Agent || status.View != nil || status.Machine.Owned != len(list.Items[0].Frontends) {
-		t.Errorf("status %+v, and %d virtual servers", status, len(list.Items[0].Frontends))
+		t.Errorf("without an agent, status is %+v and services lists %d virtual servers", status, len(list.Items[0].Frontends))
 	}
 	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", s.outside.V4.String()).Items[0]
 	if path.Verdict != explain.Passes || len(path.Endpoints) != 3 || path.Service != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// damage is a way to block packets of a client, and what doctor must report.
+// damage blocks a client's packets. doctor must report it with this severity, and the problem must contain want.
 type damage struct {
 	spoil, mend string
 	from        *cluster.Host
@@ -83,17 +83,17 @@ func TestDoctorFollowsPaths(t *testing.T) {
 func (s *stage) spoil(t *testing.T, c damage) {
 	s.node.MustRun(t, "sh", "-ec", c.spoil)
 	if got := c.from.Probe(cluster.TCP, plainIP+":80", cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
-		t.Errorf("the client got %s", got)
+		t.Errorf("despite the damage, the client's request was %s", got)
 	}
 	found := pathsFound(t, s)
 	if !slices.ContainsFunc(found, func(f finding.Finding) bool {
 		return (f.Severity == c.severity || f.Severity == finding.Broken) && strings.Contains(f.Problem, c.want)
 	}) {
-		t.Errorf("found %+v, want one that names %q", found, c.want)
+		t.Errorf("doctor reports %+v, want a finding that names %q", found, c.want)
 	}
 	s.node.MustRun(t, "sh", "-ec", c.mend)
 	if found := pathsFound(t, s); len(found) > 0 {
-		t.Errorf("after mending: %+v", found)
+		t.Errorf("doctor still reports %+v after the repair", found)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestDoctorFindsNodesThatFailElsewhere(t *testing.T) {
 	link := device[slices.Index(device, "dev")+1]
 	neighbor := "ip neigh replace " + s.here.V4.String() + " dev " + link + " nud "
 	for _, c := range []struct{ name, spoil, mend, want string }{
-		{"wrong neighbor", neighbor + "permanent lladdr 02:00:00:00:00:99", "ip neigh del " + s.here.V4.String() + " dev " + link, "endpoints on this node"},
+		{"a wrong neighbor", neighbor + "permanent lladdr 02:00:00:00:00:99", "ip neigh del " + s.here.V4.String() + " dev " + link, "endpoints on this node"},
 		{
 			"a local route", "ip route del local " + plainIP + " dev kube-ipvs0 table local",
 			"ip route add local " + plainIP + " dev kube-ipvs0 table local proto kernel scope host src " + plainIP, "local routes",
@@ -154,7 +154,7 @@ func TestDoctorFindsNodesThatFailElsewhere(t *testing.T) {
 		}
 		s.node.MustRun(t, "sh", "-ec", c.spoil)
 		if !found() {
-			t.Errorf("%s: doctor does not find it", c.name)
+			t.Errorf("doctor does not detect %s", c.name)
 		}
 		s.node.MustRun(t, "sh", "-ec", c.mend)
 	}
@@ -165,7 +165,7 @@ func pathsFound(t *testing.T, s *stage) []finding.Finding {
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, "doctor")
 	if report.Paths < 8 || report.Connected < 2 {
-		t.Errorf("followed %d paths, with %d connections", report.Paths, report.Connected)
+		t.Errorf("doctor followed only %d paths and made only %d connections", report.Paths, report.Connected)
 	}
 	return slices.DeleteFunc(report.Findings, func(f finding.Finding) bool { return f.Subject != "path" })
 }

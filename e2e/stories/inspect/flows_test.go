@@ -25,11 +25,11 @@ func TestFlows(t *testing.T) {
 		}
 		return all, nil
 	}
-	cluster.Eventually(t, patience, "the first event", func() error {
+	cluster.Eventually(t, patience, "the first event arrives", func() error {
 		conns = append(conns, s.client.Open(t, cluster.TCP, plainIP+":80"))
 		all, err := events()
 		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("no event")
+			err = fmt.Errorf("there is no event yet")
 		}
 		return err
 	})
@@ -37,7 +37,7 @@ func TestFlows(t *testing.T) {
 		c.Close()
 	}
 	s.node.MustRun(t, "conntrack", "-D", "-d", plainIP)
-	cluster.Eventually(t, patience, "an end", func() error {
+	cluster.Eventually(t, patience, "a connection's end is reported", func() error {
 		all, err := events()
 		for _, e := range all {
 			if e.Name != "plain" || e.Virtual.String() != plainIP+":80" || e.Client.Addr() != s.client.V4 || e.Endpoint.Port() != 8080 {
@@ -47,6 +47,6 @@ func TestFlows(t *testing.T) {
 				return err
 			}
 		}
-		return fmt.Errorf("%d events, but no connection has ended; %w", len(all), err)
+		return fmt.Errorf("%d events, but none reports the end of a connection; %w", len(all), err)
 	})
 }

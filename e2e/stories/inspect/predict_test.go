@@ -70,7 +70,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		return
 	}
 	if e.Verdict != explain.Passes {
-		t.Fatalf("verdict %s for a single client address, because of %v", e.Verdict, e.Reasons)
+		t.Fatalf("explain's verdict for a single client address is %s, because of %v", e.Verdict, e.Reasons)
 	}
 	predicted, sources := []string{}, map[string]string{}
 	for _, o := range e.Endpoints {
@@ -87,7 +87,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		}
 	}
 	if e.Service == "default/sticky" || e.Service == "default/sticky6" {
-		// Any endpoint may answer the first request, but the same endpoint must answer all others.
+		// Any endpoint may answer the first request, but the same endpoint must answer all later requests.
 		predicted = []string{}
 		for _, o := range runJSON[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
 			predicted = append(predicted, o.Pod)

@@ -48,8 +48,8 @@ type stage struct {
 	outside   *cluster.Host
 	agent     *cluster.Process
 	binary    string
-	dir       string // for files
-	manifests string // the directory of the agent's manifests
+	dir       string // directory for files
+	manifests string // directory of the agent's manifests
 	socket    string
 }
 

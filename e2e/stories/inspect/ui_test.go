@@ -66,7 +66,7 @@ func testTraffic(t *testing.T, u page) {
 		u.client.Get(t, cluster.TCP, plainIP+":80")
 	}
 	var load node.ServiceDocument
-	cluster.Eventually(t, patience, "the traffic of six connections to three endpoints", func() error {
+	cluster.Eventually(t, patience, "the page shows six connections to three endpoints", func() error {
 		load = answer[node.ServiceDocument](t, u, "service", url.Values{"service": {"default/plain"}})
 		if total := load.Frontends[0].Hour[59].Connections + load.Frontends[0].Hour[58].Connections; total != 6 {
 			return fmt.Errorf("%v connections in the last two minutes; %s", total, load.Error)

@@ -55,7 +55,7 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain shows that only the fault closed the ports.
+// seeAgain waits until the ports answer, which shows that only the fault closed them.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {

@@ -154,7 +154,7 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		for _, from := range sources[s] {
 			if after[from] > before[from] {
-				return fmt.Sprintf("the removed endpoint gets more from %s", from)
+				return fmt.Sprintf("the removed endpoint receives more datagrams from %s", from)
 			}
 		}
 		return "the removed endpoint gets nothing more"
@@ -175,7 +175,7 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 			}
 		}
 		if held[s] == nil {
-			t.Fatalf("%s: no connection of 40 led to %s", s.name, w.other.Name)
+			t.Fatalf("%s: none of 40 connections reached %s", s.name, w.other.Name)
 		}
 	}
 	w.apply(t, svc.With("endpoints: [{addresses: [web]}]").SlicesYAML())

@@ -201,7 +201,7 @@ func readsAddresses(asked notification, program, pid int) bool {
 	return binary.NativeEndian.Uint16(header[4:]) == unix.RTM_GETADDR && isRouteSocket(program, int(asked.args[0]))
 }
 
-// In netlink families other than NETLINK_ROUTE, the message types have other meanings.
+// The message types have different meanings in other netlink families.
 func isRouteSocket(program, fd int) bool {
 	socket, err := unix.PidfdGetfd(program, fd, 0)
 	if err != nil {

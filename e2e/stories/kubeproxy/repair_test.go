@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// The output of show differs until the damage is repaired.
+// show is a command whose output differs until the damage is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"iptables -t nat -F", "iptables -w -t nat -F", "iptables-save -t nat | grep ^-A"},

@@ -25,7 +25,7 @@ var (
 const (
 	plainNodePort  = 30080
 	logsNodePort   = 30514
-	healthNodePort = 32100 // of health checks
+	healthNodePort = 32100 // for health checks
 )
 
 var balancers = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:cb::/64")}
@@ -58,7 +58,7 @@ status: {addresses: [{type: InternalIP, address: %q}, {type: ExternalIP, address
 	return []string{first, w.services["a-younger"].YAML()}
 }
 
-// settle changes the port of the marker Service.
+// marker returns the marker Service and its port. settle increments the epoch, which changes the port.
 func (w *world) marker(epoch int) (manifest.Service, manifest.Port) {
 	number := uint16(1000 + epoch)
 	return w.services["marker"].With(fmt.Sprintf("spec: {ports: [{name: marker, port: %d, targetPort: 8080}]}", number)),

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// story returns the outcomes in the wording of the case.
+// story runs a case on both nodes and returns the outcomes, worded as in the case.
 type story func(t *testing.T, w *world) (ours, theirs string)
 
 var stories = map[string]story{
@@ -58,7 +58,7 @@ func TestContrasts(t *testing.T) {
 		})
 	}
 	if len(stories) != len(conformance.Contrasts) {
-		t.Errorf("%d stories for %d cases", len(stories), len(conformance.Contrasts))
+		t.Errorf("there are %d stories for %d cases", len(stories), len(conformance.Contrasts))
 	}
 }
 

@@ -44,14 +44,14 @@ type world struct {
 	ours, theirs     *side
 	neighbor         *cluster.Node
 	web, other       *cluster.Pod
-	datagrams        *cluster.Server // of web; answers
-	collector        *cluster.Server // of web; never answers
-	program, version string          // of kube-proxy
+	datagrams        *cluster.Server // web's server that answers
+	collector        *cluster.Server // web's server that never answers
+	program, version string          // kube-proxy's path and version
 	kubeconfig       string
 	epoch            int
-	blind            *blind // set once this case has run
+	blind            *blind // nil until this case has run
 	maker            manifest.Maker
-	syncPeriod       string // of kube-proxy
+	syncPeriod       string // sync period of kube-proxy
 	services         map[string]manifest.Service
 }
 
@@ -135,8 +135,8 @@ func (w *world) startOurs(t *testing.T) {
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
 }
 
-// kubeProxyConfig sets no conntrack limits, which can be set only in the initial network namespace, and no short sync
-// period, because the stories trigger syncs themselves.
+// kubeProxyConfig sets no conntrack limits, because they can be set only in the initial network namespace. It sets no
+// short sync period, because the stories trigger syncs themselves.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs

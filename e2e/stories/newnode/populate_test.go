@@ -38,7 +38,7 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 	t.Logf("the API server is ready after %s", time.Since(begin).Round(time.Second))
 	etcd := overSocket(filepath.Join(api.Dir(), "etcd.sock"))
 	var puts []put
-	for n := range existing { // first: the API server repairs Services with unallocated addresses
+	for n := range existing { // written first, because the API server repairs Services with unallocated addresses
 		puts = append(puts, put{Key: []byte("/registry/ipaddresses/" + addressOf(n)), Value: stored(t, storedAddress(n))})
 	}
 	for n := range existing {
@@ -55,7 +55,7 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 	cluster.Eventually(t, patience, "the API server has the Services", func() error {
 		all, err := client.List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(all.Items) <= existing {
-			err = fmt.Errorf("%d of them", len(all.Items))
+			err = fmt.Errorf("it returned only %d Services", len(all.Items))
 		}
 		return err
 	})

@@ -145,7 +145,7 @@ func drawn(p *browser.Page, view string) {
 	p.Until(fmt.Sprintf("document.body?.dataset.drawn === %q", view))
 }
 
-// shows waits until the page shows a text.
+// shows waits until the page contains the text.
 func shows(p *browser.Page, text string) {
 	p.Until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
 }
@@ -203,7 +203,7 @@ func TestPage(t *testing.T) {
 	picture(p, "overview-dark")
 	p.Press("t")
 	if now := p.Eval("getComputedStyle(document.body).backgroundColor"); now == light {
-		t.Errorf("the key t did not change the background %s", now)
+		t.Errorf("pressing t did not change the background %s", now)
 	}
 	p.Press("?")
 	p.Until("document.getElementById('keys').open")

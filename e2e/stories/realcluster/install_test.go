@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 	}
 	if out := s.kubectl("-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=kube-ipvs", "--no-headers",
 		"-o", "custom-columns=:status.containerStatuses[0].ready,:status.containerStatuses[0].restartCount"); strings.TrimSpace(out) != "true   0\ntrue   0" {
-		t.Errorf("the agent's containers (ready, restarts):\n%s", out)
+		t.Errorf("the agent's containers are not ready or have restarted (ready, restarts):\n%s", out)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestDNS(t *testing.T) {
 		}
 	}
 	if out := s.inClient("grep nameserver /etc/resolv.conf; curl -sS -m 30 http://web.default.svc/hostname"); !strings.HasPrefix(out, "nameserver "+realcluster.DNSAddress+"\nweb-") {
-		t.Errorf("want the pod's name server and an answer from the Service:\n%s", out)
+		t.Errorf("the output does not show the pod's name server and an answer from the Service:\n%s", out)
 	}
 }
 

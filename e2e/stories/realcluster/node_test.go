@@ -21,13 +21,13 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	web := "http://" + n.IPv4 + ":30080/hostname"
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
 	s.eventually(n.Name+" serves the Web", func() error { return get(client, web) })
-	t.Logf("after the node's start, %s serves %s", n.Name, time.Since(begin).Round(time.Second))
+	t.Logf("%s served the node port %s after it started", n.Name, time.Since(begin).Round(time.Second))
 	s.agentsReady()
 	s.kubectl("scale", "deployment/web", "--replicas=4") // the scheduler prefers the empty node
 	s.kubectl("rollout", "status", "deployment/web", "--timeout=10m")
 	s.kubectl("drain", n.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=10m")
 	if err := get(client, web); err != nil {
-		t.Errorf("a drained node: %v", err)
+		t.Errorf("a drained node does not serve the node port: %v", err)
 	}
 	if err := s.RemoveNode(n); err != nil {
 		t.Fatal(err)

@@ -23,8 +23,8 @@ const (
 	churnVariable = "KUBE_IPVS_CHURN"
 )
 
-// While an audit dumps the kernel's objects, the dump may miss an object because another object changes. This must
-// neither fail a full sync nor count as drift.
+// An audit's dump of the kernel may miss an object if another object changes during the dump. This must neither fail a
+// full sync nor count as drift.
 func TestChurn(t *testing.T) {
 	labtest.NetNS(t)
 	long := 15 * time.Second
@@ -47,7 +47,7 @@ func TestChurn(t *testing.T) {
 	observe := func(r agent.Report) {
 		syncs++
 		if r.Err != nil || r.Drift > 0 {
-			t.Errorf("a sync (full: %t) after %d: drift %d, %v", r.Full, syncs, r.Drift, r.Err)
+			t.Errorf("sync %[2]d (full: %[1]t) found %[3]d drifted objects and returned %[4]v", r.Full, syncs, r.Drift, r.Err)
 		}
 		if r.Full {
 			if full++; full == 1 {

@@ -56,7 +56,7 @@ func TestFlappingSlice(t *testing.T) {
 		}
 	}
 	if m.full != 1 {
-		t.Errorf("%d reads of the whole kernel, want only the initial read", m.full)
+		t.Errorf("the agent read the whole kernel %d times, want only the initial read", m.full)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestChangesDuringAudits(t *testing.T) {
 	})
 	t.Attr("figure", fmt.Sprintf("%d audits: %s", m.full-1, m.beside))
 	if m.full < 3 {
-		t.Errorf("only %d audits", m.full-1)
+		t.Errorf("only %d audits ran", m.full-1)
 	}
 	// An audit that blocked the loop would delay an endpoint change by almost a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {

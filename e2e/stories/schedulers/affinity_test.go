@@ -123,7 +123,7 @@ func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts 
 	sender := from.StartSender(t, at, 20*time.Millisecond)
 	cluster.Eventually(t, patience, "forty datagrams arrive", func() error {
 		if n := received(sinks, to).since(before).total(); n < 40 {
-			return fmt.Errorf("%d so far", n)
+			return fmt.Errorf("only %d have arrived so far", n)
 		}
 		return nil
 	})

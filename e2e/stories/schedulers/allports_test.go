@@ -38,7 +38,7 @@ func TestAllPorts(t *testing.T) {
 				w.sameEndpoint(t, s, proto, f)
 				for _, from := range []*cluster.Host{w.inside.Host, w.node1.Host} {
 					if one, two := from.Get(t, proto, s.on(f, ports[0]), slowly), from.Get(t, proto, s.on(f, ports[1]), slowly); one.Server != two.Server {
-						t.Errorf("%s %s %s: %s on one port, %s on the other", from.Name, f, proto, one.Server, two.Server)
+						t.Errorf("%s %s %s: %s answered on one port, %s on another", from.Name, f, proto, one.Server, two.Server)
 					}
 				}
 			}
@@ -181,7 +181,7 @@ func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string)
 					for {
 						r := from.Probe(proto, joinPort(ips[f], closedPort), cluster.Within(300*time.Millisecond))
 						if r.Outcome == cluster.Answered || r.Connected {
-							t.Errorf("%s: %s %s: answer from a port that is not the Service's: %s", from.Name, f, proto, r)
+							t.Errorf("%s: %s %s: a port that does not belong to the Service answered: %s", from.Name, f, proto, r)
 						}
 						mu.Lock()
 						tries++

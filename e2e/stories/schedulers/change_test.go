@@ -132,7 +132,7 @@ func saved(node *cluster.Node, at string) (string, error) {
 
 var statsLine = regexp.MustCompile(`(?m)^TCP\s+\S+\s+(\d+)`)
 
-// The kernel counts connections since the virtual server was created.
+// The kernel counts connections from the creation of the virtual server.
 func (w *world) connectionsMade(t *testing.T, s service, f cluster.Family) int {
 	t.Helper()
 	out := w.node1.MustRun(t, "ipvsadm", "-L", "-n", "--stats", "--exact", "-t", s.at(f))

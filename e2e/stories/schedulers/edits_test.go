@@ -42,7 +42,7 @@ func (p *probes) hold(t *testing.T, n int) {
 	enough := p.made() + n
 	cluster.Eventually(t, patience, "clients make more connections", func() error {
 		if now := p.made(); now < enough {
-			return fmt.Errorf("%d connections, want %d", now, enough)
+			return fmt.Errorf("they have made %d connections, want %d", now, enough)
 		}
 		return nil
 	})
@@ -87,7 +87,7 @@ func TestWeightsThatComeAndGo(t *testing.T) {
 		w.await(t, s, "wrr", map[string]int{"w9": 1})
 	}
 	if answered, refused := p.end(t); refused > 0 {
-		t.Errorf("%d connections refused, %d answered", refused, answered)
+		t.Errorf("%d connections were refused and %d were answered", refused, answered)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestCostOfChangingScheduler(t *testing.T) {
 		answered, refused := p.end(t)
 		record(t, "%d changes between %s: %d connections answered, %d refused", 2*changes, c.what, answered, refused)
 		if c.first == c.second && refused > 0 {
-			t.Errorf("%d connections refused although nothing changed", refused)
+			t.Errorf("%d connections were refused although nothing changed", refused)
 		}
 	}
 }

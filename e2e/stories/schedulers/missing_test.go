@@ -77,9 +77,9 @@ func (w *world) awaitReport(t *testing.T, what string, want bool) {
 	}{
 		{w.node1, []string{"services", "default/named"}}, {w.node2, []string{"services", "default/named"}}, {w.node2, []string{"status"}},
 	} {
-		cluster.Eventually(t, patience, fmt.Sprintf("missing scheduler %s by %v on %s", what, command.args, command.node.Name), func() error {
+		cluster.Eventually(t, patience, fmt.Sprintf("the missing scheduler is %s by %v on %s", what, command.args, command.node.Name), func() error {
 			if output := w.inspect(t, command.node, command.args...); strings.Contains(output, "this node's kernel has no such scheduler") != want {
-				return fmt.Errorf("output\n%s", output)
+				return fmt.Errorf("it printed\n%s", output)
 			}
 			return nil
 		})

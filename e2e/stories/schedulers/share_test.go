@@ -130,7 +130,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 			plot(t, "ovf, weights 6, 4, 2: the first twelve open connections", h.counts(), three)
 		}
 		if got := h.counts(); got[a] != 7 || got[b] != 5 {
-			t.Errorf("ovf: %v, want one more than the weights 6 and 4 on the first two", got)
+			t.Errorf("ovf: the connections went to %v, want one more than the weight on each of the first two endpoints", got)
 		}
 		if one := w.fromMany(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != a {
 			t.Errorf("fo: %s received all connections, want the endpoint with the largest weight, %s", one, a)
@@ -142,7 +142,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 		h := w.hold(t, 5, f, full.at(f))
 		defer h.closeAll("")
 		if got := h.counts(); got[a] != 3 || got[b] != 2 {
-			t.Errorf("fo: with a limit of 3 connections, five went to %v, want three to %s and the rest to %s", got, a, b)
+			t.Errorf("fo: with a limit of 3 connections, five went to %v, want three to %s and two to %s", got, a, b)
 		}
 	})
 	weights[a] = 0

@@ -102,7 +102,7 @@ func (w *world) slowStart(t *testing.T) {
 		if weight != last {
 			curve = append(curve, fmt.Sprintf("%.1f s: %d", time.Since(began).Seconds(), weight))
 			if due := int(10*time.Since(began)/rise) + 2; weight < last || weight > due { // even if the test or the agent is late
-				t.Errorf("the weight rises from %d to %d, want at most %d", last, weight, due)
+				t.Errorf("the weight rose from %d to %d, want at most %d", last, weight, due)
 			}
 			last = weight
 		}
@@ -119,7 +119,7 @@ func (w *world) slowStart(t *testing.T) {
 	took := time.Since(began)
 	record(t, "slow-start 20s, the agent killed and started again at weight 5 of 10: %s", strings.Join(curve, ", "))
 	if !killed || took < rise*8/10 {
-		t.Errorf("full weight (agent killed: %t) after %s, want about %s", killed, took, rise)
+		t.Errorf("with the agent killed: %t, the endpoint reached its full weight after %s, want about %s", killed, took, rise)
 	}
 	if strings.Contains(w.agents[w.node1].Log(), "kernel state drifted") {
 		t.Errorf("a rising weight was mistaken for drift:\n%s", w.agents[w.node1].Log())

@@ -183,7 +183,7 @@ spec:
 		cluster.Eventually(t, patience, ip+" is released", func() error {
 			out, err := s.node1.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", ip)
 			if err == nil && strings.TrimSpace(out) != "" {
-				err = fmt.Errorf("still assigned: %s", out)
+				err = fmt.Errorf("it is still assigned: %s", out)
 			}
 			return err
 		})

@@ -308,7 +308,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	s.change(t, svc.With("endpoints: [{addresses: [web-1]}]"))
 	for _, f := range s.FamilyList() {
 		if counts := s.client.Spread(t, 6, cluster.TCP, svc.At(f, http), slowly); counts["web-1"] != 6 {
-			t.Errorf("%s: a removed endpoint got requests: %v", f, counts)
+			t.Errorf("%s: a removed endpoint received requests: %v", f, counts)
 		}
 	}
 	if len(held) == 0 {

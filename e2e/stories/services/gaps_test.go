@@ -275,7 +275,7 @@ spec: {type: LoadBalancer, loadBalancerSourceRanges: [client-1]}
 endpoints: [{addresses: [web-2]}, {addresses: [web-1]}]`)
 	var clients []*requests
 	for _, f := range s.FamilyList() {
-		// UDP, because TCP would retransmit a lost packet.
+		// Use UDP, because TCP would retransmit a lost packet.
 		clients = append(clients, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
 	}
 	flows := s.outside.OpenFlows(t, 4, cluster.TCP, svc.AtBalancer(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second})

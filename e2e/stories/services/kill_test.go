@@ -61,7 +61,7 @@ func TestStartAfterFlush(t *testing.T) {
 	k.reach(t, k.after)
 	k.node.MustRun(t, "nft", "flush", "ruleset")
 	if got := k.reach(t, k.before); got != before {
-		t.Errorf("after a flush and a start (- want, + got):\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(got, "\n")))
+		t.Errorf("the kernel's state differs after a flush and a start (- want, + got):\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(got, "\n")))
 	}
 	k.mustNotPlan(t)
 }
@@ -82,7 +82,7 @@ func newKillStage(t *testing.T) *killStage {
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
-	// A virtual server of another program, such as keepalived.
+	// This virtual server belongs to another program, such as keepalived.
 	k.node.MustRun(t, "ipvsadm", "-A", "-t", "203.0.113.7:443", "-s", "wlc")
 	k.node.MustRun(t, "ipvsadm", "-a", "-t", "203.0.113.7:443", "-r", "203.0.113.8:443", "-g")
 	services := manifest.Maker{Cluster: c, Ports: defaultPorts}

@@ -68,7 +68,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	stop()
 
 	if now := n.fullSyncs(t); now != full {
-		t.Errorf("%v full syncs, %v without hostile objects", now, full)
+		t.Errorf("there were %v full syncs with hostile objects, want %v as before", now, full)
 	}
 	n.mustServeOnly(t, servers)
 	for _, c := range clients {
@@ -153,7 +153,7 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 		case weights[to] > 0 == want:
 			return
 		case time.Since(begin) > patience:
-			t.Fatalf("%s has %v, want %s: %t", at, weights, to, want)
+			t.Fatalf("%s has destinations %v, want %s among them: %t", at, weights, to, want)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 			return
 		}
 		if i == rounds {
-			t.Errorf("p99 of an endpoint's change is %s, want at most %s", p99(now.changes), limit)
+			t.Errorf("p99 of endpoint changes is %s, want at most %s", p99(now.changes), limit)
 			return
 		}
 	}
@@ -204,7 +204,7 @@ func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.Virt
 		node, more := n.Nodes[i], 0
 		for key, server := range before[i] {
 			if !sameServer(now[key], server) {
-				t.Errorf("%s: %s is %+v, was %+v", node.Name, key, now[key], server)
+				t.Errorf("%s: %s is now %+v, but was %+v", node.Name, key, now[key], server)
 			}
 		}
 		for key := range now {
@@ -215,7 +215,7 @@ func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.Virt
 			}
 			more++
 			if slices.Contains(forbidden, addr.Addr().String()) || n.isNode(addr.Addr()) && protocol == string(cluster.TCP) && slices.Contains(needed, addr.Port()) {
-				t.Errorf("%s: a tenant has %s", node.Name, key)
+				t.Errorf("%s serves %s for a tenant", node.Name, key)
 			}
 		}
 		t.Logf("%s: %d virtual servers of ordinary Services, %d of tenants", node.Name, len(before[i]), more)
@@ -251,7 +251,7 @@ func (n *neighbors) fullSyncs(t *testing.T) (sum int) {
 		}
 	}
 	if err != nil || sum == 0 {
-		t.Fatalf("%d full syncs, %v", sum, err)
+		t.Fatalf("the metrics count %d full syncs (%v)", sum, err)
 	}
 	return sum
 }

@@ -79,8 +79,8 @@ spec: {type: NodePort}`)
 	})
 }
 
-// loopbackNodePorts checks node ports on loopback addresses. The agent forwards connections from there to the node
-// port on the node's own address, so endpoints see that address.
+// loopbackNodePorts checks node ports on loopback addresses. The agent forwards these connections to the
+// node port on the node's own address, so endpoints see that address.
 func (s *stage) loopbackNodePorts(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: np-at-loopback}

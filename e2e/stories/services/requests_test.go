@@ -32,7 +32,7 @@ func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requ
 }
 
 // keepTrying makes requests until mustReachOnly is called or the test ends. It does not wait for late answers, so
-// that it also detects states that last only a moment.
+// it also detects states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))

@@ -21,8 +21,8 @@ type (
 	service = manifest.Service
 )
 
-// defaultPorts lists the ports of a Service that specifies none. With one number, the three protocols can share a
-// node port.
+// defaultPorts lists the ports of a Service that specifies none. All three have the same number, so they can share
+// a node port.
 const defaultPorts = `ports:
 - {name: http, port: 80, targetPort: 8080}
 - {name: dns, protocol: UDP, port: 80, targetPort: 5353}

@@ -105,7 +105,7 @@ func (w *world) apply(t *testing.T, manifests string) {
 	}
 }
 
-// applyLate is apply for cleanups, which run after the test's context has ended.
+// applyLate is like apply, but works in cleanups, which run after the test's context has ended.
 func (w *world) applyLate(t *testing.T, manifests string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -43,7 +43,7 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// RequireVariable names the variable that makes tests fail, instead of being skipped, if Chromium is not installed.
+// RequireVariable names the variable that makes tests fail rather than skip if Chromium is not installed.
 const RequireVariable = "KUBE_IPVS_E2E"
 
 // Open starts a browser with an empty page. The browser stops when the test ends.

@@ -20,7 +20,7 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// Mode is the data plane mode of the agents in this run.
+// Mode returns the data plane mode of this run's agents.
 func Mode() kernel.Mode {
 	switch {
 	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
@@ -63,7 +63,7 @@ func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }
 
-// NeedIPVS skips a test of a feature that only IPVS has, for the given reason.
+// NeedIPVS skips a test of a feature that only IPVS supports.
 func NeedIPVS(t testing.TB, reason string) {
 	t.Helper()
 	if Balancing() {

@@ -53,7 +53,7 @@ type Config struct {
 // Cluster is a running cluster.
 type Cluster struct {
 	Config  Config
-	Prefix  string // of names under /run/netns
+	Prefix  string // prefix of the names under /run/netns
 	Router  *Host
 	Nodes   []*Node  // node-1, node-2, ...
 	Clients []*Host  // client-1, ..., outside the cluster behind the router
@@ -82,7 +82,7 @@ type Host struct {
 
 	mu     sync.Mutex
 	owned  map[owned]struct{}             // processes, servers, connections, flows
-	asked  map[[2]netip.AddrPort]struct{} // pairs of UDP addresses
+	asked  map[[2]netip.AddrPort]struct{} // address pairs that it has used for UDP
 	closed bool
 }
 
@@ -95,7 +95,7 @@ type Node struct {
 	Index   int // from 1
 	PodCIDR Prefixes
 
-	pods int // created so far
+	pods int // number of pods created so far
 }
 
 // Pod is a pod with its own network. For pods on the host's network, use the Node.

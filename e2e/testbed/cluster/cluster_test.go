@@ -117,7 +117,7 @@ func TestSingleFamily(t *testing.T) {
 		c.Clients[0].Get(t, TCP, web.At(want, 80))
 		other := V4 + V6 - want
 		if web.Addr(other).IsValid() || c.Service.of(other).IsValid() || c.Nodes[0].PodCIDR.of(other).IsValid() {
-			t.Errorf("%v: also has %v", want, other)
+			t.Errorf("a cluster with only %v also has %v", want, other)
 		}
 	}
 }
@@ -150,11 +150,11 @@ func TestProbeOutcomes(t *testing.T) {
 				client.MustRefuse(t, proto, web.At(f, 82))
 			}
 			if took := time.Since(start); took > DefaultWithin {
-				t.Errorf("%s %v: refusing took %v", proto, f, took)
+				t.Errorf("%s %v: the refusals took %v", proto, f, took)
 			}
 			r := client.MustTimeout(t, proto, web.At(f, 81), Within(300*time.Millisecond))
 			if r.Took < 300*time.Millisecond || r.Connected {
-				t.Errorf("%s %v: timed out: %+v", proto, f, r)
+				t.Errorf("%s %v: the probe timed out too early, or connected: %+v", proto, f, r)
 			}
 			// A router limits the rate of ICMP errors to one host, and a UDP probe is a single packet.
 			Eventually(t, 5*DefaultWithin, fmt.Sprintf("%s %v: the unused address is unreachable", proto, f), func() error {
@@ -169,7 +169,7 @@ func TestProbeOutcomes(t *testing.T) {
 		t.Errorf("want the client's own host to drop the packet, got %s", got)
 	}
 	if got := client.Probe(TCP, "no address"); got.Outcome != Failed || got.Err == nil {
-		t.Errorf("no address: %s", got)
+		t.Errorf("a probe without an address returned %s", got)
 	}
 
 }
@@ -219,7 +219,7 @@ func TestRoutesToTheServiceRange(t *testing.T) {
 	client, node := c.Clients[0], c.Nodes[1]
 	vip := map[Family]netip.Addr{V4: c.Service.Addr(V4, 10), V6: c.Service.Addr(V6, 10)}
 	if vip[V4].String() != "10.96.0.10" || vip[V6].String() != "fd00:10:96::a" {
-		t.Fatalf("tenth addresses: %v", vip)
+		t.Fatalf("the tenth addresses of the Service range are %v", vip)
 	}
 	c.RouteServiceCIDRVia(t, c.Nodes[0])
 	c.RouteServiceCIDRVia(t, node) // the later call replaces the route
@@ -290,7 +290,7 @@ func TestFlows(t *testing.T) {
 		node.MustRun(t, "ip6tables", "-w", "-D", "FORWARD", "-j", "DROP")
 		flows.AwaitRound(t, 20*time.Second)
 		if r := flows.Report(); r.LongestSilence < 300*time.Millisecond {
-			t.Errorf("%s: after a hole: %s", proto, r)
+			t.Errorf("%s: the flows did not detect the interruption: %s", proto, r)
 		}
 		server.Close()
 		Eventually(t, 5*time.Second, "the flows report that the server has ended", func() error {

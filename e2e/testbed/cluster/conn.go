@@ -235,7 +235,7 @@ func (c *Conn) MustBeDead(t T) {
 	t.Helper()
 	r, err := c.Ping()
 	if o := outcomeOf(err); o != Reset && o != Refused {
-		t.Fatalf("%s: want it reset, got %s (%v, %v)", c, o, r, err)
+		t.Fatalf("%s: want a reset connection, got %s (%v, %v)", c, o, r, err)
 	}
 }
 

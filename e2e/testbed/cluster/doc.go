@@ -1,10 +1,10 @@
 // Package cluster provides a Kubernetes cluster's network inside one kernel: nodes, pods, outside clients and
-// the router between them are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
-// shows the effect of an agent's virtual servers, sets and rules on real packets.
+// the router between them are network namespaces, connected by veth pairs. No Kubernetes component runs in it.
+// Tests see the effect of an agent's virtual servers, sets and rules on real packets.
 //
-// The package replaces virtual machines and container images. It provides clients and servers for TCP, UDP and SCTP
-// in both families, precise connection outcomes, long-lived flows that measure interruptions, and dumps of the state
-// after a failure.
+// Tests need neither virtual machines nor container images. The package provides clients and servers for TCP, UDP and
+// SCTP in both families, precise connection outcomes, long-lived flows that measure interruptions, and dumps of the
+// state after a failure.
 //
 // A test looks like this:
 //
@@ -30,13 +30,13 @@
 //	                                                                     fd00:10:244:2::/64
 //
 // Nodes share one layer-2 network and route each other's pod ranges without
-// NAT. The router routes pod ranges to their node, so that outside clients
+// NAT. The router routes pod ranges to their node, so outside clients can
 // reach pods. It has a route for the Service range only after RouteServiceCIDRVia.
 // Each pod is connected to its node by a routed veth pair (as with Calico), or,
 // with Config.Bridge, by a bridge cni0 with hairpin ports.
 //
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not
-// rate limited, so that every refusal arrives.
+// rate limited, so every refusal arrives.
 //
 // Everything that a call creates is usable when the call returns. The kernel's acknowledgment is not sufficient: it
 // comes before an interface can send, and before neighbors can find an IPv6 address. A test that runs `ip -6 addr

@@ -39,7 +39,7 @@ type Flows struct {
 type flowState struct {
 	started  uint64    // number of requests sent
 	answered uint64    // number of the latest request that was answered
-	last     time.Time // of the last answer
+	last     time.Time // time of the last answer
 	moved    bool      // another server has answered
 	ended    bool
 }
@@ -49,7 +49,7 @@ type FlowReport struct {
 	Flows    int
 	Sent     int
 	Answered int
-	Late     int // answered after the limit; counted in Answered as well
+	Late     int // answered after the limit; also counted in Answered
 	Lost     int // not answered so far
 	Broken   int // flows that were reset or closed
 	Refused  int // requests refused (UDP flows continue)
@@ -71,7 +71,7 @@ func (r FlowReport) String() string {
 	return s
 }
 
-// Summary is the report on one line, without the errors.
+// Summary returns the report on one line, without the errors.
 func (r FlowReport) Summary() string {
 	return fmt.Sprintf("%d flows: %d sent, %d answered (%d late), %d lost, %d refused; %d flows broken, %d moved; longest silence %v (%s); servers %v",
 		r.Flows, r.Sent, r.Answered, r.Late, r.Lost, r.Refused, r.Broken, r.Moved,

@@ -13,7 +13,7 @@ type Page struct {
 	Status int
 	Header http.Header
 	Body   string
-	URL    string // of the page, after redirects
+	URL    string // the page's URL, after redirects
 }
 
 // HTTPGet fetches a URL from this host. The URL's host must be an address.

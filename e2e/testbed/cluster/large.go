@@ -23,7 +23,7 @@ func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...Dial
 		return err
 	}
 	if back, _, _ := strings.Cut(answer, " "); back != request {
-		return fmt.Errorf("%d of %d bytes returned, or the content differs", len(back), size)
+		return fmt.Errorf("the answer has %d of %d bytes, or its content differs", len(back), size)
 	}
 	return nil
 }

@@ -50,12 +50,12 @@ func TestStoppingProcesses(t *testing.T) {
 	obedient := node.MustStart(t, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
 	obedient.AwaitLog(t, 5*time.Second, "ready")
 	if err := obedient.Stop(5 * time.Second); err != nil || !strings.Contains(obedient.Log(), "bye") {
-		t.Errorf("obedient: %v, log %q", err, obedient.Log())
+		t.Errorf("stopping the obedient process: %v, log %q", err, obedient.Log())
 	}
 	stubborn := node.MustStart(t, "sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; sleep 60")
 	stubborn.AwaitLog(t, 5*time.Second, "ready")
 	if err := stubborn.Stop(50 * time.Millisecond); err == nil || stubborn.Running() {
-		t.Errorf("stubborn: %v", err)
+		t.Errorf("stopping the stubborn process: %v", err)
 	}
 	other, err := node.StartCommand(Command{Args: []string{"sh", "-c", "id -u; exit 5"},
 		SysProcAttr: func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: 65534, Gid: 65534} }})
@@ -63,7 +63,7 @@ func TestStoppingProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err, ended := other.Wait(5 * time.Second); !ended || err == nil || other.Log() != "65534\n" {
-		t.Errorf("run a process as another user: %v, log %q", err, other.Log())
+		t.Errorf("starting a process as another user: %v, log %q", err, other.Log())
 	}
 }
 
@@ -74,7 +74,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	long := node.Pod(t, "a-pod-with-quite-a-long-name-1")
 	longer := node.Pod(t, "a-pod-with-quite-a-long-name-2")
 	if long.Veth == longer.Veth || len(long.Veth) > 15 {
-		t.Errorf("interfaces %q and %q", long.Veth, longer.Veth)
+		t.Errorf("the interfaces are called %q and %q, want different names of at most 15 characters", long.Veth, longer.Veth)
 	}
 	if _, err := node.AddPod(long.Name); err == nil {
 		t.Error("the node accepts two pods with the same name")
@@ -132,7 +132,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	web.MustRun(t, "sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &")
 	inodes := namespaceInodes(t, c)
 	if len(within(inodes)) < 2 {
-		t.Errorf("processes inside: %v", within(inodes))
+		t.Errorf("only the processes %v are in the namespaces, want at least two", within(inodes))
 	}
 
 	witness := newWitness(t, c)
@@ -148,12 +148,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("flows: %s", r)
 	}
 	if left := within(inodes); len(left) > 0 {
-		t.Errorf("processes left: %v", left)
+		t.Errorf("Close left the processes %v", left)
 	}
 	Eventually(t, 20*time.Second, "the kernel destroys the namespaces", func() error {
 		links, err := witness.nl.LinkList()
 		if err == nil && len(links) > 1 {
-			err = fmt.Errorf("%d interfaces left", len(links)-1)
+			err = fmt.Errorf("%d interfaces still exist", len(links)-1)
 		}
 		return err
 	})
@@ -209,7 +209,7 @@ func checkClosed(t *testing.T, c *Cluster) {
 	}
 }
 
-// within lists processes without entering their namespaces.
+// within lists the processes in these network namespaces, without entering the namespaces.
 func within(inodes map[uint64]bool) (pids []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, l := range links {
@@ -290,7 +290,7 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 	living := New(t, Config{Nodes: 1})
 	New(t, Config{Nodes: 1})
 	if _, err := os.Stat(filepath.Join(namesDir, stale+"-node-1")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("still exists: %v", err)
+		t.Errorf("the stale namespace still exists: %v", err)
 	}
 	if _, err := os.Stat(living.Nodes[0].NamespacePath()); err != nil {
 		t.Errorf("the namespaces of a running cluster were removed: %v", err)

@@ -22,7 +22,7 @@ type Command struct {
 	Dir   string
 	Stdin string
 
-	// Within is the time limit of RunCommand, which then kills the process. Default 60 s.
+	// RunCommand kills the process after Within. The default is 60 s.
 	Within time.Duration
 
 	// SysProcAttr may set further attributes of the process: credentials, ambient capabilities, namespaces.
@@ -36,7 +36,7 @@ type Process struct {
 
 	log   tail
 	done  chan struct{}
-	err   error // after done
+	err   error // set before done is closed
 	mu    sync.Mutex
 	ended bool // the process may have been reaped, and its PID reused
 }
@@ -102,7 +102,7 @@ func (h *Host) MustStart(t T, args ...string) *Process {
 	return p
 }
 
-// StartCommand is like Start, with all options.
+// StartCommand is like Start, but accepts all options.
 func (h *Host) StartCommand(c Command) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	if err := h.start(p, c, &p.log, &p.log); err != nil {
@@ -163,7 +163,7 @@ func (h *Host) MustRun(t T, args ...string) string {
 	return out
 }
 
-// RunCommand is like Run, with all options.
+// RunCommand is like Run, but accepts all options.
 func (h *Host) RunCommand(c Command) (string, error) {
 	if c.Within == 0 {
 		c.Within = 60 * time.Second
@@ -178,7 +178,7 @@ func (h *Host) RunCommand(c Command) (string, error) {
 	case <-p.done:
 	case <-time.After(c.Within):
 		p.Kill()
-		return stdout.String(), fmt.Errorf("%s: not done within %v\n%s%s", p.Name, c.Within, &stdout, &stderr)
+		return stdout.String(), fmt.Errorf("%s did not end within %v\n%s%s", p.Name, c.Within, &stdout, &stderr)
 	}
 	// A daemon in the background may hold the pipes open; this is not an error.
 	if p.err != nil && !errors.Is(p.err, exec.ErrWaitDelay) {

@@ -43,8 +43,8 @@ func (p Protocol) socket(f Family) (int, error) {
 	return fd, nil
 }
 
-// Supported reports whether the kernel supports the protocol. Many kernels lack SCTP (EPROTONOSUPPORT) or require
-// `modprobe sctp` first.
+// Supported returns an error if the kernel does not support the protocol. Many kernels lack SCTP (EPROTONOSUPPORT) or
+// require `modprobe sctp` first.
 func Supported(p Protocol) error {
 	fd, err := p.socket(V4)
 	if err == nil {

@@ -38,7 +38,7 @@ type serveOptions struct {
 	silent bool
 }
 
-// As names the server, instead of using its host's name. The name must not contain spaces.
+// As sets the server's name. The default is its host's name. The name must not contain spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
 // Silent makes the server count requests without answering. Use it with a Sender, because a Conn requires an

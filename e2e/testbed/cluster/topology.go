@@ -89,7 +89,7 @@ func (c *Cluster) build() (err error) {
 	return nil
 }
 
-// prepare sets sysctls, because a new namespace would inherit the machine's IPv4 sysctls.
+// prepare sets sysctls explicitly, because a new namespace inherits the machine's IPv4 sysctls.
 func (h *Host) prepare(forward bool, rpFilter int) error {
 	bit := map[bool]string{false: "0", true: "1"}
 	return h.Do(func() error {

@@ -1,6 +1,6 @@
 // Command contain starts a program as a container runtime would: in a new mount namespace with a read-only root,
-// with a few capabilities, and under a seccomp filter. It executes the program in its own process, so signals and
-// the exit status are the program's.
+// with a few capabilities, and under a seccomp filter. It executes the program in its own process, so the
+// caller can send signals to the program and read its exit status.
 //
 //	contain -capabilities NET_ADMIN,NET_RAW -root .cache/image/root -mount /proc/sys/net:/host/proc/sys/net -- /usr/local/bin/kube-ipvs run
 //

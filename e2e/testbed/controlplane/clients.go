@@ -123,7 +123,7 @@ func inNetNS(name string, f func()) error {
 	return <-done
 }
 
-// home reports whether the thread has returned to its original namespace.
+// visit calls f in another namespace. home reports whether the thread has returned to its original namespace.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -98,7 +98,7 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 			}
 		}
 		if _, err := api.CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("the Namespace after Delete: %v, want not found", err)
+			t.Errorf("reading the Namespace after Delete: got error %v, want not found", err)
 		}
 		apply(t, cp, shop)
 	})
@@ -108,11 +108,11 @@ func checkShop(t *testing.T, api *kubernetes.Clientset) {
 	t.Helper()
 	services, err := api.CoreV1().Services("shop").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(services.Items) != 1 {
-		t.Fatalf("list of Services: %v, %v, want one", services, err)
+		t.Fatalf("got Services %v, %v; want one", services, err)
 	}
 	web := services.Items[0]
 	if len(web.Spec.ClusterIPs) != 2 || web.Spec.ClusterIPs[0] != "10.96.0.100" {
-		t.Errorf("ClusterIPs %v, want 10.96.0.100 and an IPv6 address", web.Spec.ClusterIPs)
+		t.Errorf("got ClusterIPs %v, want 10.96.0.100 and an IPv6 address", web.Spec.ClusterIPs)
 	}
 	if web.Spec.Ports[0].NodePort == 0 {
 		t.Error("no NodePort was allocated")
@@ -123,11 +123,11 @@ func checkShop(t *testing.T, api *kubernetes.Clientset) {
 	}
 	node, err := api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 	if err != nil || len(node.Status.Addresses) != 1 || node.Labels[corev1.LabelTopologyZone] != "a" {
-		t.Errorf("node %+v, %v, want one address and the zone", node, err)
+		t.Errorf("got node %+v, %v; want one address and the zone", node, err)
 	}
 	slices, err := api.DiscoveryV1().EndpointSlices("shop").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil || len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.244.0.5" {
-		t.Errorf("EndpointSlices %+v, %v, want the applied slice", slices, err)
+		t.Errorf("got EndpointSlices %+v, %v; want the applied slice", slices, err)
 	}
 }
 
@@ -139,11 +139,11 @@ func applyAgain(t *testing.T, cp *ControlPlane, api *kubernetes.Clientset) {
 		t.Fatal(err)
 	}
 	if len(got.Spec.Ports) != 1 || got.Spec.Ports[0].Port != 81 || got.Status.LoadBalancer.Ingress[0].IP != "203.0.113.11" {
-		t.Errorf("after the change: ports %v, status %v", got.Spec.Ports, got.Status)
+		t.Errorf("after the change, the Service has ports %v and status %v", got.Spec.Ports, got.Status)
 	}
 	node, err := api.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 	if err != nil || node.Labels[corev1.LabelTopologyZone] != "" {
-		t.Errorf("node labels %v, %v, want no zone", node.Labels, err)
+		t.Errorf("got node labels %v, %v; want no zone", node.Labels, err)
 	}
 }
 
@@ -247,11 +247,11 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d after Stop: %v, want ended", pid, err)
+			t.Errorf("Stop did not end process %d: %v", pid, err)
 		}
 	}
 	if _, err := os.Stat(cp.Dir()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory %s after Stop: %v, want removed", cp.Dir(), err)
+		t.Errorf("Stop did not remove the directory %s: %v", cp.Dir(), err)
 	}
 }
 
@@ -344,7 +344,7 @@ func TestInNetworkNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "192.0.2.10" {
-		t.Errorf("EndpointSlices of default/kubernetes: %+v, want the API server's address", slices.Items)
+		t.Errorf("got EndpointSlices %+v of default/kubernetes, want the API server's address", slices.Items)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestFailedLaunchShowsLog(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Launch(t.Context(), Config{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") || !strings.Contains(err.Error(), filepath.Join(dir, "kube-apiserver.log")) {
-		t.Errorf("error %v, want an error with the end of the log and its path", err)
+		t.Errorf("got error %v, want an error that contains the end of the log and its path", err)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -382,7 +382,7 @@ func TestLaunchNeverBuilds(t *testing.T) {
 	}
 	_, err = Launch(t.Context(), Config{Root: unbuilt})
 	if !errors.Is(err, upstream.ErrNotBuilt) || !strings.Contains(err.Error(), upstream.BuildCommand) {
-		t.Errorf("error %v, want %v and the build command", err, upstream.ErrNotBuilt)
+		t.Errorf("got error %v, want %v and the build command", err, upstream.ErrNotBuilt)
 	}
 }
 

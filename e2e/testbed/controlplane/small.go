@@ -38,7 +38,7 @@ func (c Config) small() bool {
 	return os.Getenv(SmallVariable) == "small" && !c.KubernetesEndpoints && !c.Controllers && !c.Real && len(c.FeatureGates)+len(c.APIServerArgs) == 0
 }
 
-// smallServer keeps its objects after a stop.
+// smallServer keeps its objects when it is stopped.
 type smallServer struct {
 	*watchtest.Server
 	running *http.Server

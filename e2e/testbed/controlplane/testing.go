@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// RequireVariable names the variable that makes tests fail, instead of being skipped, if the programs are not
-// built.
+// RequireVariable names the variable that makes tests fail rather than skip if the programs are not built.
 const RequireVariable = "KUBE_IPVS_E2E"
 
 // Start launches a control plane that stops with the test. If the programs are not built, Start skips the test.

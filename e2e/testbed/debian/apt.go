@@ -172,7 +172,7 @@ func (a Apt) Unpack(dir string, packages []string) error {
 	return nil
 }
 
-// UnpackWhole unpacks packages into tree, which appears atomically after finish has accepted it.
+// UnpackWhole unpacks packages into tree. It creates tree atomically once finish has succeeded.
 func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {

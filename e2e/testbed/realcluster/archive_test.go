@@ -29,7 +29,7 @@ func TestArchive(t *testing.T) {
 	}
 	second, err := a.write(file)
 	if err != nil || second != first {
-		t.Errorf("digests of the same files: %s and %s, %v", first, second, err)
+		t.Errorf("the same files have digests %s and %s (%v)", first, second, err)
 	}
 	content, err := os.Open(file)
 	if err != nil {

@@ -142,7 +142,7 @@ func (c *Cluster) RemoveNode(n *Node) error {
 	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
 }
 
-// divideCPU enables the controllers that pods need in a cgroup.
+// divideCPU enables all controllers in a cgroup, because pods need them.
 func divideCPU(group string) error {
 	const top = "/sys/fs/cgroup"
 	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))

@@ -35,13 +35,13 @@ func render(name string, values any) ([]byte, error) {
 type Node struct {
 	Name           string
 	IPv4, IPv6     string
-	PodsV4, PodsV6 string // ranges of its pods
+	PodsV4, PodsV6 string // its pod ranges
 	zone           string
 
 	cluster             *Cluster
 	holder              *process // its first process
 	containerd, kubelet *process
-	DNS                 string // in the kubelet's configuration
+	DNS                 string // DNS server in the kubelet's configuration
 }
 
 func newNode(c *Cluster, index int) *Node {

@@ -73,11 +73,11 @@ const (
 	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
 	// AgentImage is the default image of the chart.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
-	// KubeProxyImage is for migrations to the agent and back.
+	// KubeProxyImage is used to test migrations to the agent and back.
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
-// toolImages lists images that agnhost's image replaces. It contains every command that Kubernetes' tests run in them.
+// toolImages lists images that agnhost's image can replace, because it contains the commands that Kubernetes' tests run in them.
 var toolImages = []string{
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",

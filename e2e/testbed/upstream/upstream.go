@@ -239,7 +239,7 @@ func (r release) pin(root string) (pin, error) {
 	version := string(match[1])
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q\n%q\n%q\n", goMod, goSum, r.flags(version))
-	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // set if a release is assembled from packages
+	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // only releases assembled from packages have this file
 	if err == nil {
 		digest.Write(program)
 	} else if !errors.Is(err, fs.ErrNotExist) {

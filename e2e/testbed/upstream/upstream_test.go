@@ -60,7 +60,7 @@ func TestBuildStampsVersion(t *testing.T) {
 	}
 	said, err := exec.Command(filepath.Join(pin.dir, "greet")).CombinedOutput()
 	if err != nil || string(said) != "v1.2.3\n" {
-		t.Errorf("the program prints %q, %v, want its version", said, err)
+		t.Errorf("the program prints %q (%v), want its version", said, err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestChangedPinsAreNotBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after.version != "v1.2.3" || after.dir == before.dir {
-			t.Errorf("after a change of %s: %+v, want a directory other than %s", name, after, before.dir)
+			t.Errorf("after a change to %s, the pin is %+v; want a directory other than %s", name, after, before.dir)
 		}
 		before = after
 	}
@@ -116,7 +116,7 @@ func TestFailedBuildPublishesNothing(t *testing.T) {
 	var out bytes.Buffer
 	err := build(t.Context(), root, []release{greeter}, &out)
 	if err == nil || !strings.Contains(err.Error(), "build greet v1.2.3") || !strings.Contains(out.String(), "undefined: undefined") {
-		t.Errorf("error %v with output %q, want the program and the compiler's message", err, &out)
+		t.Errorf("got error %v and output %q, want the program's name and the compiler's message", err, &out)
 	}
 	pin, err := greeter.pin(root)
 	if err != nil {
@@ -128,7 +128,7 @@ func TestFailedBuildPublishesNothing(t *testing.T) {
 
 	write(t, source, "package main\n\nfunc main() {}\n")
 	if err := build(t.Context(), root, []release{greeter}, &out); err != nil {
-		t.Errorf("after the repair: %v", err)
+		t.Errorf("the build still fails after the source was repaired: %v", err)
 	}
 }
 
@@ -144,11 +144,11 @@ func TestPathNamesTheCommandThatBuilds(t *testing.T) {
 	}
 	for _, name := range []string{Etcd, KubeAPIServer, KubeProxy, Kubelet, CoreDNS, E2ETest} {
 		if _, err := Path(root, name); !errors.Is(err, ErrNotBuilt) || !strings.Contains(err.Error(), BuildCommand) {
-			t.Errorf("%s: error %v, want %v and the command", name, err, ErrNotBuilt)
+			t.Errorf("%s: got error %v, want %v and the build command", name, err, ErrNotBuilt)
 		}
 	}
 	if _, err := Path(root, "kubeadm"); err == nil || errors.Is(err, ErrNotBuilt) {
-		t.Errorf("kubeadm: error %v, want an error about an unpinned program", err)
+		t.Errorf("kubeadm: got error %v, want an error that says no module pins it", err)
 	}
 }
 
@@ -156,11 +156,11 @@ func TestRootOutsideCheckout(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv(RootVariable, "")
 	if _, err := Root(); err == nil || !strings.Contains(err.Error(), RootVariable) {
-		t.Errorf("error %v, want an error that names %s", err, RootVariable)
+		t.Errorf("got error %v, want an error that names %s", err, RootVariable)
 	}
 	t.Setenv(RootVariable, "/somewhere")
 	if root, err := Root(); err != nil || root != "/somewhere" {
-		t.Errorf("root %q, %v, want the variable's value", root, err)
+		t.Errorf("got root %q, %v; want the variable's value", root, err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (f Finding) String() string {
 	return f.What
 }
 
-// Find describes an audit's repairs and sorts the findings. rules and sysctls are what the audit read.
+// Find describes an audit's repairs and sorts the findings. rules and sysctls contain the state that the audit read.
 func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls map[string]string) []Finding {
 	type group struct{ object, kind string }
 	groups := map[group][]kernel.Op{}

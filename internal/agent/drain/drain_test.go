@@ -38,14 +38,14 @@ func TestClockRunsWhileADestinationDrains(t *testing.T) {
 	c.Update(start, interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
 	c.Update(start.Add(time.Minute), interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
 	if c.Count() != 1 || c.Of(key)[pod] != start {
-		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[pod])
+		t.Errorf("%d destinations are draining; this one has been draining since %v", c.Count(), c.Of(key)[pod])
 	}
 	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, pod) || c.Expired(now, time.Hour, key, pod) || c.Expired(now, 0, key, pod) {
 		t.Error("a clock must expire after its timeout, and must not expire without a timeout")
 	}
 	c.Update(start.Add(time.Hour), interval, Pass{Target: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
 	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
-		t.Errorf("after the endpoint has returned: %v, next count at %v", c.Of(key), c.Next())
+		t.Errorf("after the endpoint returned, its clock is %v and the next count is at %v", c.Of(key), c.Next())
 	}
 }
 
@@ -53,7 +53,7 @@ func TestConnectionsAreCountedOncePerInterval(t *testing.T) {
 	c := NewClocks()
 	c.Update(start, interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
 	if c.Due(start.Add(interval-1)) || !c.Due(start.Add(interval)) || c.Next() != start.Add(interval) {
-		t.Errorf("next count at %v", c.Next())
+		t.Errorf("the next count is at %v", c.Next())
 	}
 	c.Update(start.Add(time.Second), interval, Pass{Target: wanting(), Have: holding(0, 3)})
 	if c.Next() != start.Add(interval) {
@@ -69,7 +69,7 @@ func TestDrainedIsReportedOnce(t *testing.T) {
 		reported, now int
 	}{{2, 0, 0}, {0, 1, 1}, {0, 0, 1}, {1, 0, 0}, {0, 1, 1}} {
 		if got := len(s.Update(w, holding(0, step.connections))); got != step.reported || s.Drained() != step.now || s.Count() != 1 {
-			t.Errorf("step %d: %d reported, %d of %d drained", i, got, s.Drained(), s.Count())
+			t.Errorf("step %d: %d destinations were reported, and %d of %d are drained", i, got, s.Drained(), s.Count())
 		}
 	}
 }
@@ -86,18 +86,18 @@ func TestDrainingServersTakeTurns(t *testing.T) {
 			c, now := NewClocks(), start
 			c.Update(now, interval, Pass{Target: diff.NewTarget(w), Have: have, Full: true})
 			if c.Count() != servers {
-				t.Errorf("%d draining", c.Count())
+				t.Errorf("%d destinations are draining", c.Count())
 			}
 			seen := map[kernel.ServerKey]int{}
 			turns := (servers + maxCounted - 1) / maxCounted
 			for range turns {
 				if wait := c.Next().Sub(now); wait > interval || wait < time.Second {
-					t.Errorf("%v until the next turn", wait)
+					t.Errorf("the next turn is in %v", wait)
 				}
 				now = c.Next()
 				turn := c.Turn()
 				if len(turn) > maxCounted {
-					t.Errorf("%d virtual servers in one turn", len(turn))
+					t.Errorf("one turn counted %d virtual servers", len(turn))
 				}
 				for _, key := range turn {
 					seen[key]++

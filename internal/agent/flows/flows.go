@@ -1,5 +1,5 @@
-// Package flows finds tracked connections that may be stale. They send a client's packets to a deleted endpoint, or
-// along the path that the packets took before their Service existed. UDP and SCTP clients that keep sending stay on a
+// Package flows finds tracked connections that may be stale. A stale connection sends a client's packets to a deleted
+// endpoint, or along the path they took before the Service existed. UDP and SCTP clients that keep sending stay on a
 // stale connection until it is deleted. A TCP client whose first packet is unanswered also stays, because it
 // retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
 //
@@ -19,21 +19,22 @@ import (
 const (
 	// Interval is the minimum time between two checks, because each check walks the connection tracking table.
 	Interval = time.Second
-	// share limits the cost of checks. After a check, the agent waits for share times the check's duration.
+	// share limits the cost of checks. After a check, the agent waits share times as long as the check took.
 	share = 10
 )
 
 // Flows records the virtual servers whose tracked connections must be checked.
 type Flows struct {
 	todo scope
-	// unverified are virtual servers with a failed operation. The next full read shows whether the operation took
-	// effect.
+	// unverified contains the virtual servers with a failed operation. The next full read shows whether the operation
+	// took effect.
 	unverified scope
 	// ended maps each client to the endpoints of the flows that the last check ended.
 	ended   map[client]kernel.ServerKey
 	running bool
 	next    time.Time
-	// withoutIPVS is true if conntrack alone translates connections, so that nothing else ends connections to a deleted destination.
+	// withoutIPVS is true if only conntrack translates connections. In that case, nothing else ends connections to a
+	// deleted destination.
 	withoutIPVS bool
 }
 
@@ -42,14 +43,14 @@ type client struct {
 	protocol inet.Protocol
 }
 
-// New returns Flows that first check every virtual server.
+// New returns Flows whose first check covers every virtual server.
 func New(withoutIPVS bool) *Flows {
 	f := &Flows{todo: newScope(), unverified: newScope(), withoutIPVS: withoutIPVS}
 	f.todo.all = true
 	return f
 }
 
-// Verified records a full read of the kernel. Afterwards, virtual servers with failed operations are also checked.
+// Verified records a full read of the kernel. The next check includes the virtual servers with failed operations.
 func (f *Flows) Verified() {
 	f.todo.add(f.unverified)
 	f.unverified = newScope()
@@ -67,7 +68,7 @@ func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 
 func (f *Flows) pending() bool { return !f.running && (!f.todo.empty() || len(f.ended) > 0) }
 
-// Next returns the time of the next check; zero if none is planned.
+// Next returns the time of the next check, or zero if none is planned.
 func (f *Flows) Next() time.Time {
 	if !f.pending() {
 		return time.Time{}
@@ -81,7 +82,7 @@ func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.ne
 // Defer schedules the next check one Interval after the given time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
-// Surroundings are the state that flows are compared with.
+// Surroundings is the state that flows are compared with.
 type Surroundings struct {
 	Have *kernel.State
 	Ours func(kernel.ServerKey) bool
@@ -89,7 +90,7 @@ type Surroundings struct {
 	Ports func(kernel.ServerKey) []uint16
 }
 
-// Begin begins a check. No other check is due until Finished is called.
+// Begin starts a check. No other check is due until Finished is called.
 func (f *Flows) Begin(s Surroundings) *Check {
 	c := &Check{scope: f.todo, before: f.ended, ended: map[client]kernel.ServerKey{}}
 	c.servers = c.copyServers(s)
@@ -113,9 +114,9 @@ func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error)
 // change in the meantime.
 type Check struct {
 	scope scope
-	// before are the flows that the previous check ended. ended are the flows that this check ended.
+	// before contains the flows that the previous check ended. ended contains the flows that this check ended.
 	before, ended map[client]kernel.ServerKey
-	// servers are all virtual servers at the addresses in the scope of this check.
+	// servers contains all virtual servers at the addresses in the scope of this check.
 	servers map[kernel.ServerKey]server
 }
 
@@ -159,8 +160,8 @@ func (c *Check) Protocols() []inet.Protocol {
 	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
-// Stale reports whether a tracked connection must be deleted, because it leads to an endpoint that is not in its virtual server, or because
-// it is a reply that is tracked as a separate flow and blocks the client.
+// Stale reports whether a tracked connection must be deleted. It either leads to an endpoint that is not in its virtual server, or is a reply that
+// the kernel tracks as a separate flow, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	if flow.Key.Protocol == inet.TCP {
 		// The kernel never tracks a TCP reply as a separate flow.

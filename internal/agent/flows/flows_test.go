@@ -240,7 +240,7 @@ func TestChecksAreSpaced(t *testing.T) {
 	f := New(false)
 	f.Defer(start)
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
-		t.Errorf("next check at %v", f.Next())
+		t.Errorf("the next check is at %v", f.Next())
 	}
 	f.Finished(f.Begin(around(with(dns, pod), true)), start, time.Second, errors.New("no memory"))
 	if f.Due(start.Add(9*time.Second)) || !f.Due(start.Add(10*time.Second)) {
@@ -299,7 +299,7 @@ func TestEndpointsAreNotSearched(t *testing.T) {
 	})
 	stays := kernel.Flow{Key: port, Client: netip.MustParseAddrPort("10.0.0.1:1"), Endpoint: netip.MustParseAddrPort("10.244.1.1:53")}
 	if n := testing.AllocsPerRun(10, func() { check.Stale(stays) }); n > 0 || check.Stale(stays) {
-		t.Errorf("%v allocations for a flow, stale: %t", n, check.Stale(stays))
+		t.Errorf("a check of one flow took %v allocations; stale: %t", n, check.Stale(stays))
 	}
 	strayed := stays
 	if strayed.Endpoint = netip.MustParseAddrPort("10.244.1.1:54"); !check.Stale(strayed) {

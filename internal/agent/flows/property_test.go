@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Few values are possible, so that virtual servers, endpoints and flows often share them.
+// These generators have few values, so that virtual servers, endpoints and flows often share them.
 var (
 	anyAddr     = rapid.Map(rapid.IntRange(0, 3), func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}) })
 	anyPort     = rapid.SampledFrom([]uint16{0, 53, 80})
@@ -58,7 +58,7 @@ func TestGoodFlowsStay(t *testing.T) {
 			answered := flow.Key.Protocol == inet.TCP && !flow.Unanswered
 			_, answersEnded := check.ended[client{flow.Key.Addr, flow.Key.Protocol}]
 			if check.Stale(flow) && (answered || leads || exists && foreign[server.Key]) && !answersEnded {
-				t.Fatalf("%+v is ended; it matches %+v, foreign: %t", flow, server, foreign[server.Key])
+				t.Fatalf("flow %+v was ended; it matches %+v (foreign: %t)", flow, server, foreign[server.Key])
 			}
 		}
 	})

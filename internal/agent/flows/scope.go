@@ -9,9 +9,10 @@ import (
 )
 
 type scope struct {
-	// all is true until all flows have been checked once, because a new agent does not know earlier changes.
+	// all is true until all flows have been checked once, because a new agent does not know about earlier changes.
 	all bool
-	// servers are the changed virtual servers. addresses are addresses at which no virtual server was reachable.
+	// servers contains the changed virtual servers. addresses contains the addresses at which no virtual server was
+	// reachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }

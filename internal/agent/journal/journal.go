@@ -1,4 +1,4 @@
-// Package journal remembers past syncs. Its memory is bounded: the oldest entries are dropped.
+// Package journal remembers past syncs. Its memory is bounded. When it is full, it drops the oldest entries.
 //
 // May import: view. It has no clock.
 package journal

@@ -47,7 +47,7 @@ func TestBounds(t *testing.T) {
 				}
 			}
 			if len(h.Entries) > MaxEntries || bytes > MaxBytes || bytes != r.bytes {
-				t.Fatalf("%d entries, %d bytes, counted as %d", len(h.Entries), bytes, r.bytes)
+				t.Fatalf("the ring has %d entries of %d bytes, but counts %d bytes", len(h.Entries), bytes, r.bytes)
 			}
 		}
 	})
@@ -67,7 +67,7 @@ func TestRepetition(t *testing.T) {
 	r.Add(&view.PastSync{Time: noon, Kind: view.SyncIncremental})
 	h := r.History()
 	if len(h.Entries) != 3 || h.Entries[0].Repeated != 2 || !h.Entries[0].Until().Equal(noon.Add(2*time.Second)) || !h.Entries[0].Time.Equal(noon) {
-		t.Errorf("%d entries, the first %+v", len(h.Entries), h.Entries[0])
+		t.Errorf("got %d entries, the first is %+v", len(h.Entries), h.Entries[0])
 	}
 	if e := before.Entries[0]; e.Repeated != 0 || e.Last != nil {
 		t.Errorf("an earlier list has changed: %+v", e)

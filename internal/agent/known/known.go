@@ -55,7 +55,7 @@ func New() *Kernel {
 	}
 }
 
-// State returns the known state of the kernel; nil if the kernel has never been read.
+// State returns the known state of the kernel, or nil if the kernel has never been read.
 func (k *Kernel) State() *kernel.State { return k.have }
 
 // Replace replaces the known state with a full read of the kernel.
@@ -73,7 +73,7 @@ func (k *Kernel) Forget() {
 // Servers returns the virtual servers known to be ours.
 func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 
-// Compared records a full comparison, after which earlier failures no longer count.
+// Compared records a full comparison, which makes earlier failures irrelevant.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
 // ForgetContested ends the contest for virtual servers that a full read no longer finds, or that no longer have an
@@ -143,7 +143,7 @@ func (k *Kernel) IPv4Servers() int {
 // Unverified returns the unverified places.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
 
-// Postpone leaves touched objects to the next full comparison.
+// Postpone leaves touched objects for the next full comparison.
 func (k *Kernel) Postpone(touched *want.Touched) {
 	k.unverified.Add(touched)
 	k.failed.Add(touched)

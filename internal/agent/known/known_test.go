@@ -54,11 +54,11 @@ func TestSuccessAdvancesTheState(t *testing.T) {
 	k := reading(holding(nil))
 	k.Succeeded(create(web))
 	if _, exists := k.State().Servers[web]; !exists || !k.Ours(web) {
-		t.Errorf("exists: %t, ours: %t", exists, k.Ours(web))
+		t.Errorf("exists is %t and ours is %t", exists, k.Ours(web))
 	}
 	k.Succeeded(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: web}})
 	if _, exists := k.State().Servers[web]; exists || k.Ours(web) {
-		t.Errorf("after the deletion: exists: %t, ours: %t", exists, k.Ours(web))
+		t.Errorf("after the deletion, exists is %t and ours is %t", exists, k.Ours(web))
 	}
 }
 
@@ -71,20 +71,20 @@ func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	touched := want.NewTouched()
 	touched.Servers[web], touched.Servers[other], touched.Servers[sibling] = struct{}{}, struct{}{}, struct{}{}
 	if !k.Unverified().Concerns(touched) {
-		t.Error("an unverified virtual server does not have to wait")
+		t.Error("an unverified virtual server does not wait")
 	}
 	k.Unverified().Withhold(touched)
 	if len(touched.Servers) != 2 || k.Unverified().Concerns(touched) {
-		t.Errorf("left to compare: %+v", touched)
+		t.Errorf("objects left to compare: %+v", touched)
 	}
 	touched.Addresses[web.Addr.Addr()] = struct{}{}
 	k.Unverified().Withhold(touched)
 	if _, left := touched.Servers[other]; len(touched.Servers) != 1 || !left || len(touched.Addresses) != 0 {
-		t.Errorf("left to compare: %+v", touched)
+		t.Errorf("objects left to compare: %+v", touched)
 	}
 	k.Replace(holding(nil))
 	if len(k.Unverified()) > 0 {
-		t.Errorf("after a full read: %v", k.Unverified())
+		t.Errorf("still unverified after a full read: %v", k.Unverified())
 	}
 }
 
@@ -125,7 +125,7 @@ func TestSetUpdateMakesTheStateInexactOnce(t *testing.T) {
 	k.State().Sets = map[string]kernel.Set{}
 	k.Succeeded(kernel.Op{Verb: kernel.Update, Object: kernel.Set{Name: "VIP"}})
 	if !k.TakeInexact() || k.TakeInexact() {
-		t.Error("the state must be inexact once, and only once")
+		t.Error("TakeInexact must return true exactly once")
 	}
 }
 
@@ -135,7 +135,7 @@ func TestSchedulers(t *testing.T) {
 		{Name: "a"}: {Balancing: model.Balancing{Scheduler: "sh"}}, {Name: "b"}: {}, {Name: "c"}: nil,
 	}
 	if names := k.Schedulers.ToProbe(asking, []string{"rr"}); !slices.Equal(names, []string{"rr", "sh"}) {
-		t.Errorf("to probe: %v", names)
+		t.Errorf("got schedulers to probe: %v", names)
 	}
 	k.Failed(time.Time{}, create(web), kernel.NoSchedulerError{Scheduler: "lc"}, diff.NewTarget(want.New(base)))
 	taken := k.Schedulers.Take(map[string]bool{"sh": true})
@@ -143,10 +143,10 @@ func TestSchedulers(t *testing.T) {
 		t.Errorf("taken: %v", taken)
 	}
 	if names := k.Schedulers.ToProbe(asking, nil); len(names) > 0 {
-		t.Errorf("probed twice: %v", names)
+		t.Errorf("these schedulers are probed twice: %v", names)
 	}
 	if taken := k.Schedulers.Take(nil); len(taken) > 0 {
-		t.Errorf("taken twice: %v", taken)
+		t.Errorf("these schedulers are taken twice: %v", taken)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestOptionalSysctlIsSetAgain(t *testing.T) {
 		k := reading(holding(nil))
 		k.Failed(time.Time{}, kernel.Op{Verb: kernel.Ensure, Object: sysctl}, fmt.Errorf("set sysctl: %w", err), diff.NewTarget(want.New(base)))
 		if k.Unsettable(sysctl) == again {
-			t.Errorf("%v: set again is %t, want %t", err, !again, again)
+			t.Errorf("%v: the sysctl was set again: %t, want %t", err, !again, again)
 		}
 	}
 }

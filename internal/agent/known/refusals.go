@@ -20,13 +20,13 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// Refusals are operations that the kernel refused because of their object (kernel.Refused), such as an address that
-// the kernel does not accept. A refusal has no effect, so the known state stays valid. The agent retries each object
-// with exponential backoff, and no other object waits (I14).
+// Refusals tracks the operations that the kernel has refused because of their object (kernel.Refused), such as an
+// invalid address. A refusal has no effect, so the known state stays valid. The agent retries each object with
+// exponential backoff, and no other object waits (I14).
 type Refusals struct {
 	byObject map[any]*refusal
 	changed  map[model.ServiceID]struct{}
-	// problems and prevailing are caches: computing them is slow if there are many refusals.
+	// problems and prevailing are cached, because computing them is slow if there are many refusals.
 	problems   map[model.ServiceID][]model.Problem
 	prevailing *Prevailing
 }
@@ -36,8 +36,8 @@ type refusal struct {
 	err    error
 	owners []model.ServiceID
 	tries  int
-	// Until retryAt, the same operation may not be retried. A different operation on the object does not wait,
-	// because it may be the remedy.
+	// The same operation must not be retried before retryAt. A different operation on the object does not wait,
+	// because it may fix the problem.
 	retryAt time.Time
 }
 
@@ -50,7 +50,7 @@ type destination struct {
 	addr   netip.AddrPort
 }
 
-// identityOf returns the immutable part of an object; nil for objects that are never refused.
+// identityOf returns the immutable part of an object, or nil for objects that are never refused.
 func identityOf(object kernel.Object) any {
 	switch o := object.(type) {
 	case kernel.Server:
@@ -80,8 +80,8 @@ func (e *refusal) wait(now time.Time) {
 	e.retryAt = now.Add(min(firstRetry<<min(e.tries-1, 20), lastRetry))
 }
 
-// Postpone is called at the end of a sync that began at the given time. Objects that were due but not retried, because
-// of another failure, wait again.
+// Postpone is called at the end of a sync that began at the given time. Objects that were due but could not be
+// retried because of another failure must wait again.
 func (r *Refusals) Postpone(now time.Time) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -122,7 +122,7 @@ func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 	return fmt.Errorf("refused before; the agent retries with exponential backoff: %w", entry.err)
 }
 
-// TouchDue adds the refused objects that are due for a retry.
+// TouchDue adds the refused objects that are due for a retry to touched.
 func (r *Refusals) TouchDue(now time.Time, touched *want.Touched) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -168,8 +168,8 @@ func isTouched(op kernel.Op, touched *want.Touched) bool {
 	return exists
 }
 
-// Settle drops refusals of objects that are no longer wanted: the plan has no operation for them. touched are the
-// objects that the plan compares; nil means all.
+// Settle drops refusals of objects that are no longer wanted, because the plan has no operation for them. touched
+// contains the objects that the plan compares; nil means all.
 func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	if len(r.byObject) == 0 {
 		return
@@ -185,7 +185,7 @@ func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	}
 }
 
-// Next returns the time of the next retry; zero if there is none.
+// Next returns the time of the next retry, or zero if there is none.
 func (r *Refusals) Next() time.Time {
 	var next time.Time
 	for _, entry := range r.byObject {
@@ -229,7 +229,7 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 // Prevailing is the refusal that affects the most Services.
 type Prevailing struct {
 	Err error
-	// Services and Namespaces are the numbers of Services and namespaces with a refused object.
+	// Services and Namespaces count the Services and namespaces with a refused object.
 	Services, Namespaces int
 }
 

@@ -55,7 +55,7 @@ func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
 }
 
-// Set entries for endpoints do not name their virtual server, so all virtual servers are searched.
+// Set entries for endpoints do not name their virtual server, so serversWith searches all virtual servers.
 func serversWith(m kernel.Member, w *diff.Target) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
 	if server := w.Server(named); server != nil && slices.Contains(server.Members, m) {

@@ -9,7 +9,7 @@ import (
 
 // Schedulers records which schedulers the kernel has.
 type Schedulers struct {
-	// missing contains schedulers that the kernel has refused since the last call to Take.
+	// missing contains the schedulers that the kernel has refused since the last call to Take.
 	missing map[string]struct{}
 	probed  map[string]struct{}
 }
@@ -18,7 +18,8 @@ func newSchedulers() *Schedulers {
 	return &Schedulers{missing: map[string]struct{}{}, probed: map[string]struct{}{}}
 }
 
-// ToProbe returns a sorted list of the schedulers to probe: the new ones in the changed Services, and others.
+// ToProbe returns a sorted list of the schedulers to probe. It contains the unknown schedulers of the changed Services,
+// and others.
 func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others []string) []string {
 	names := map[string]struct{}{}
 	for _, svc := range changed {
@@ -35,8 +36,8 @@ func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Take combines the result of a probe with the schedulers that operations found missing. It reports for each
-// scheduler whether the kernel has it.
+// Take combines the result of a probe with the schedulers that operations found missing. The result maps each
+// scheduler to whether the kernel has it.
 func (s *Schedulers) Take(answered map[string]bool) map[string]bool {
 	available := map[string]bool{}
 	for name := range s.missing {

@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unverified are the places where an operation has failed since the last read of the kernel. The operation may have
-// taken effect although its reply was lost. If the agent relied on the known state there, a virtual server could
-// outlive its owner record, or an address its virtual server. All operations at these places wait for the next full
-// read. Skipped and refused operations have no effect, so nothing waits for them.
+// Unverified contains the places where an operation has failed since the last read of the kernel. The operation may
+// have taken effect although its reply was lost. If the agent relied on the known state there, a virtual server could
+// outlive its owner record, or an address could outlive its virtual server. All operations at these places wait for
+// the next full read. Skipped and refused operations have no effect, so nothing waits for them.
 type Unverified map[netip.Addr]map[place]struct{}
 
 // place is a virtual server, or a whole address if the port is 0. Objects of a whole address, such as an all-ports
@@ -44,7 +44,7 @@ func (u Unverified) addOp(op kernel.Op) {
 	}
 }
 
-// Sets, rules and the device have no place. Operations that depend on them are skipped after a failure.
+// Sets, rules and the device do not belong to a place. Operations that depend on them are skipped after a failure.
 func placeOf(op kernel.Op) (place, bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -97,7 +97,7 @@ func (u Unverified) Concerns(touched *want.Touched) bool {
 }
 
 // Withhold removes the objects that must wait. If a whole address must wait, all its virtual servers also wait for
-// the next full read: the address must be deleted before its last virtual server.
+// the next full read, because the address must be deleted before its last virtual server.
 func (u Unverified) Withhold(touched *want.Touched) {
 	if len(u) == 0 {
 		return

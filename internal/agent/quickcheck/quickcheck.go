@@ -1,6 +1,6 @@
-// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by another
-// program. A difference from the known state triggers an audit. If the audit cannot explain the difference, later
-// checks ignore it.
+// Package quickcheck selects the state that quick checks read, and decides whether another program has changed it. A
+// difference from the known state triggers an audit. If the audit cannot explain the difference, later checks ignore
+// it.
 //
 // May import: inet, kernel. The package performs no I/O and has no clock: callers pass the time.
 package quickcheck
@@ -17,9 +17,9 @@ import (
 
 const (
 	// ServersAtATime is the number of virtual servers that a check compares in full. They account for most of the
-	// check's cost. With one check per second, comparing 10,000 virtual servers takes 42 minutes.
+	// check's cost. At one check per second, it takes 42 minutes to compare 10,000 virtual servers.
 	ServersAtATime = 4
-	// minDistance is the initial time between two audits without findings; each further audit without findings doubles it.
+	// minDistance is the initial time between audits without findings. Each further audit without findings doubles it.
 	minDistance = 2 * time.Second
 	quiet       = 2 * time.Minute
 )
@@ -49,10 +49,11 @@ const gone = "gone"
 
 // Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches that an audit could not explain. suspected are mismatches that an audit must explain.
+	// accepted contains the mismatches that an audit could not explain. suspected contains the mismatches that an audit
+	// must explain.
 	accepted, suspected Mismatches
-	// round counts sets of suspected mismatches. asked is the round in which the running audit began. audited is the
-	// last round that a finished audit covers.
+	// round increases with each new set of suspected mismatches. asked is the round in which the running audit began.
+	// audited is the last round that a finished audit covers.
 	round, asked, audited uint64
 
 	vain int
@@ -78,7 +79,7 @@ type Known struct {
 	IPv4Servers int
 }
 
-// Compare returns the mismatches between the known state and the summary that a check read. asked are the virtual
+// Compare returns the mismatches between the known state and the summary that a check read. asked lists the virtual
 // servers in the summary. The result omits the parts for which skip is true.
 func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
@@ -157,7 +158,7 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	if c.accepted == nil {
 		c.accepted, c.suspected = Mismatches{}, Mismatches{}
 	}
-	// If a mismatch has ended and recurs, it is a new change.
+	// If a mismatch disappears and comes back, it is a new change.
 	maps.DeleteFunc(c.accepted, func(s Subject, _ string) bool {
 		_, still := found[s]
 		return !still && !skipped[s.Part] && s.Part != Rules
@@ -200,8 +201,8 @@ func (c *Checks) explained(subject Subject, value string) bool {
 // AuditBegins records that an audit begins to read the kernel.
 func (c *Checks) AuditBegins() { c.asked = c.round }
 
-// AuditEnds records that an audit's result has been compared, and whether it showed drift. After drift, no mismatch
-// is accepted, because the same mismatch may be a new change.
+// AuditEnds records that an audit's result has been compared, and whether it found drift. If it did, no mismatch is
+// accepted, because the same mismatch may be a new change.
 func (c *Checks) AuditEnds(drift bool) {
 	switch {
 	case drift:

@@ -33,10 +33,10 @@ func TestJudge(t *testing.T) {
 				}
 			}
 			if wanted && !due {
-				t.Fatalf("no audit requested for %v, although only %v are explained", found, explained)
+				t.Fatalf("%v triggered no audit, although only %v are explained", found, explained)
 			}
 			if !wanted && due {
-				t.Fatalf("audit requested for %v, although %v are explained", found, explained)
+				t.Fatalf("%v triggered an audit, although %v are explained", found, explained)
 			}
 		}
 		subject := func() Subject { return Subject{Sets, fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "set"))} }

@@ -9,10 +9,11 @@ import "time"
 const (
 	// minBackoff is the delay before the first retry. Each further failure doubles the delay, up to the audit interval.
 	minBackoff = 100 * time.Millisecond
-	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
+	// minBetweenReads is the minimum time between two full reads, regardless of how often other programs change the
+	// kernel.
 	minBetweenReads = time.Second
 	// While quick checks succeed, audits that find nothing become less frequent, so that reads take at most 1/share
-	// of the time. longest is the maximum time between two audits, because some changes can only be found by audits.
+	// of the time. longest is the maximum time between two audits. Some changes can only be found by audits.
 	share   = 500
 	longest = 5 * time.Minute
 )
@@ -36,8 +37,8 @@ type Schedule struct {
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
-	// reading is true until the result of a full read has been compared. Meanwhile, next is the requested time of the
-	// next read, and failed is true if a sync has failed.
+	// reading is true until the result of a full read has been compared. During that time, next is the requested time
+	// of the next read, and failed is true if a sync has failed.
 	reading, failed bool
 	next            time.Time
 	// notBefore is the earliest time for the next sync.
@@ -54,7 +55,7 @@ func (s *Schedule) Requested() bool { return s.requested }
 // Begin records the start of a sync.
 func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.Min), false }
 
-// Wait returns how long the next sync must wait; zero or negative if it may start.
+// Wait returns how long the next sync must wait. The result is zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
 // Started reports whether a sync has ended.
@@ -63,7 +64,7 @@ func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
 // Retrying reports whether a failed sync is waiting for its retry.
 func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
 
-// RetryAt returns the time at which the failed sync is retried; zero if there is none.
+// RetryAt returns the time at which the failed sync is retried, or zero if no sync has failed.
 func (s *Schedule) RetryAt() time.Time { return s.retryAt }
 
 // ReadDue reports whether a full read is due.
@@ -76,7 +77,7 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading returns the time since the current full read began; 0 if no read is waiting for its comparison.
+// Reading returns the time since the current full read began, or 0 if no read is waiting for its comparison.
 func (s *Schedule) Reading(now time.Time) time.Duration {
 	if !s.reading {
 		return 0
@@ -93,7 +94,7 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// Distance returns the time from the start of the last full sync to the next regular one; 0 before the first sync.
+// Distance returns the time from the start of the last full sync to the next regular one, or 0 before the first sync.
 func (s *Schedule) Distance() time.Duration { return s.distance }
 
 func (s *Schedule) distanceAfter(o Outcome) time.Duration {
@@ -122,13 +123,14 @@ func (s *Schedule) Finish(o Outcome) {
 	case o.Full && !unread:
 		s.retryAt, s.backoff = time.Time{}, 0
 	}
-	// A failure does not postpone a pending retry: in a busy cluster, the retry might never happen.
+	// A failure does not postpone a pending retry. Otherwise the retry might never happen in a busy cluster.
 }
 
 // AuditNow requests an immediate audit.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
-// AuditSoon schedules the next audit earlier, but not within a second, or the given distance, of the last full read.
+// AuditSoon schedules the next audit earlier, but at least a second, and at least the given distance, after the last
+// full read.
 func (s *Schedule) AuditSoon(distance time.Duration) {
 	soon := s.lastRead.Add(max(minBetweenReads, distance))
 	if s.reading && (s.next.IsZero() || soon.Before(s.next)) {
@@ -139,8 +141,8 @@ func (s *Schedule) AuditSoon(distance time.Duration) {
 	}
 }
 
-// RetrySoon schedules the pending retry earlier because a change is waiting for it, but not within a second of the last
-// full read.
+// RetrySoon schedules the pending retry earlier because a change is waiting for it, but at least a second after the
+// last full read.
 func (s *Schedule) RetrySoon() {
 	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
 		s.retryAt = soon
@@ -151,7 +153,7 @@ func (s *Schedule) RetrySoon() {
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
 // NextSync returns the start time of the next sync: as soon as possible if requested, otherwise the earliest nonzero
-// deadline; zero if there is none.
+// deadline, or zero if there is none.
 func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	at := now
 	if !s.requested {
@@ -164,7 +166,7 @@ func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 }
 
 // NextWake returns the time at which the agent must wake up without a change: the next audit, retry or nonzero
-// deadline; zero if there is none. The result of a running read wakes the agent.
+// deadline, or zero if there is none. The result of a running read wakes the agent.
 func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	if !s.reading {
 		deadlines = append(deadlines, s.auditAt, s.retryAt)

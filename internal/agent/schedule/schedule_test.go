@@ -20,7 +20,7 @@ func (s *Schedule) finish(at time.Time, full, failed bool) {
 func TestFirstSyncReads(t *testing.T) {
 	s := newSchedule()
 	if !s.ReadDue(start) || s.Started() {
-		t.Errorf("read due: %t, started: %t", s.ReadDue(start), s.Started())
+		t.Errorf("a read is due: %t, started: %t", s.ReadDue(start), s.Started())
 	}
 	s.finish(start, true, false)
 	if s.ReadDue(after(time.Minute-1)) || !s.ReadDue(after(time.Minute)) {
@@ -43,7 +43,7 @@ func TestLongAuditsAreRare(t *testing.T) {
 		s := newSchedule()
 		s.Finish(Outcome{Started: start, Ended: start, Full: true, Failed: c.failed, Calm: c.calm, Took: c.took})
 		if got := s.auditAt.Sub(start); got != c.want || s.Distance() != c.want {
-			t.Errorf("%+v: the next audit after %s, reported as %s", c, got, s.Distance())
+			t.Errorf("%+v: the next audit is after %s, but is reported as %s", c, got, s.Distance())
 		}
 	}
 	s := newSchedule()
@@ -60,7 +60,7 @@ func TestBackoffDoublesUpToTheAuditInterval(t *testing.T) {
 	for _, wait := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 51200, 60000, 60000} {
 		s.finish(now, true, true)
 		if got := s.RetryAt().Sub(now); got != wait*time.Millisecond {
-			t.Fatalf("retry after %v, want %vms", got, wait)
+			t.Fatalf("the retry is after %v, want %vms", got, wait)
 		}
 		now = s.RetryAt()
 	}
@@ -80,11 +80,11 @@ func TestFailuresWhileARetryIsPendingDoNotPostponeIt(t *testing.T) {
 	at := s.RetryAt()
 	s.finish(after(50*time.Millisecond), false, true)
 	if s.RetryAt() != at {
-		t.Errorf("retry at %v, want %v", s.RetryAt(), at)
+		t.Errorf("the retry is at %v, want %v", s.RetryAt(), at)
 	}
 	s.finish(after(60*time.Millisecond), false, false)
 	if !s.Retrying() {
-		t.Error("the retry must stay: an incremental sync does not check earlier failures")
+		t.Error("the retry must stay, because an incremental sync does not check earlier failures")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 	s := newSchedule()
 	s.finish(start, true, false)
 	if at := s.NextWake(time.Time{}, after(2*time.Minute)); at != after(time.Minute) {
-		t.Errorf("next wake %v, want the audit", at)
+		t.Errorf("got next wake %v, want the audit", at)
 	}
 	if at := s.NextWake(after(3*time.Second), after(2*time.Second)); at != after(2*time.Second) {
 		t.Errorf("got next wake %v, want the earliest deadline", at)

@@ -1,7 +1,7 @@
 // Package slowstart raises the weights of new endpoints step by step if their Service requests a slow start. It
-// computes the weights; the agent writes them.
+// computes the weights, and the agent writes them.
 //
-// The kernel keeps the state (I9): after a restart, a ramp continues from the weight in the kernel.
+// The state is in the kernel (I9). After a restart, a ramp continues from the weight in the kernel.
 //
 // May import: compile (the number of steps), kernel, want. The package has no clock: callers pass the time.
 package slowstart
@@ -38,14 +38,14 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 // Ramps contains the ramps of all virtual servers.
 type Ramps struct {
 	servers map[kernel.ServerKey]*rising
-	// queue orders the virtual servers by their next step, because there may be thousands whose steps are not due.
+	// queue orders the virtual servers by their next step, because there may be thousands of them.
 	queue queue
 }
 
 // New returns empty Ramps.
 func New() *Ramps { return &Ramps{servers: map[kernel.ServerKey]*rising{}} }
 
-// Of returns the ramp of a virtual server; nil if none of its weights is rising.
+// Of returns the ramp of a virtual server, or nil if none of its weights is rising.
 func (r *Ramps) Of(key kernel.ServerKey) Ramp {
 	if s := r.servers[key]; s != nil {
 		return s.ramp
@@ -53,7 +53,7 @@ func (r *Ramps) Of(key kernel.ServerKey) Ramp {
 	return nil
 }
 
-// Next returns the time of the next step; zero if no weight is rising.
+// Next returns the time of the next step, or zero if no weight is rising.
 func (r *Ramps) Next() time.Time {
 	if len(r.queue) == 0 {
 		return time.Time{}

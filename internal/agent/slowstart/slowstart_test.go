@@ -48,14 +48,14 @@ func TestWeightRisesInEqualSteps(t *testing.T) {
 	for step := range 12 {
 		now := start.Add(time.Duration(step) * time.Second)
 		if got, want := r.Of(key).Weight(now, server, server.Destinations[1]), uint32(min(step+1, 10)); got != want {
-			t.Errorf("after %d s: weight %d, want %d", step, got, want)
+			t.Errorf("got weight %[2]d after %[1]d s, want %[3]d", step, got, want)
 		}
 		if got := r.Of(key).Weight(now, server, server.Destinations[0]); got != 10 {
-			t.Errorf("after %d s: the other endpoint has weight %d", step, got)
+			t.Errorf("after %d s, the other endpoint has weight %d", step, got)
 		}
 	}
 	if r.Next() != start.Add(time.Second) || r.Due(start) || !r.Due(start.Add(time.Second)) {
-		t.Errorf("next step at %v", r.Next())
+		t.Errorf("the next step is at %v", r.Next())
 	}
 }
 
@@ -64,10 +64,10 @@ func TestRampContinuesFromTheWeightInTheKernel(t *testing.T) {
 	r := New()
 	r.UpdateAll(start, maps.All(w.Servers), holding(4))
 	if got := r.Of(key).Weight(start, server, server.Destinations[1]); got != 4 {
-		t.Errorf("weight %d, want the kernel's", got)
+		t.Errorf("got weight %d, want the kernel's", got)
 	}
 	if got := r.Of(key).Weight(start.Add(time.Second), server, server.Destinations[1]); got != 5 {
-		t.Errorf("a step later: weight %d", got)
+		t.Errorf("got weight %d after a step", got)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestNewVirtualServerStartsWithFullWeights(t *testing.T) {
 	r := New()
 	r.UpdateAll(start, maps.All(w.Servers), &kernel.State{})
 	if r.Of(key) != nil || !r.Next().IsZero() {
-		t.Errorf("ramp %v, next step at %v", r.Of(key), r.Next())
+		t.Errorf("got ramp %v and next step at %v", r.Of(key), r.Next())
 	}
 }
 
@@ -110,7 +110,7 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 			slices.SortFunc(due, kernel.ServerKey.Compare)
 			slices.SortFunc(taken, kernel.ServerKey.Compare)
 			if !slices.Equal(taken, due) || r.Due(now) {
-				t.Fatalf("took %v, want %v", taken, due)
+				t.Fatalf("TakeDue returned %v, want %v", taken, due)
 			}
 			touched := slices.Concat(taken, rapid.SliceOf(rapid.SampledFrom(keys)).Draw(t, "touched"))
 			for _, key := range touched {

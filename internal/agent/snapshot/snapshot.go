@@ -32,9 +32,9 @@ type Snapshot struct {
 	Refused       map[model.ServiceID][]model.Problem
 	Unreadable    map[model.ObjectRef][]model.Problem
 	Compiled      []*compile.Compiled
-	// Services are the selected Services.
-	Services []Service
-	// Foreign are the wanted virtual servers that cannot be written because foreign virtual servers have their keys.
+	Services      []Service
+	// Foreign contains the wanted virtual servers that cannot be written because foreign virtual servers have their
+	// keys.
 	Foreign map[kernel.ServerKey]*want.Server
 	History *view.History
 }
@@ -48,10 +48,10 @@ type Service struct {
 // Frontend is the state of one frontend.
 type Frontend struct {
 	Port kernel.ServerKey
-	// Wanted is the virtual server that new connections should match; nil if there is none. Foreign is the wanted
+	// Wanted is the virtual server that new connections should match, or nil if there is none. Foreign is the wanted
 	// virtual server that cannot be written because a foreign one has the same key.
 	Wanted, Foreign *want.Server
-	// AllPorts is the all-ports server that serves the port; nil if there is none. It differs from Wanted while an
+	// AllPorts is the all-ports server that serves the port, or nil if there is none. It differs from Wanted while an
 	// earlier virtual server of this port lingers.
 	AllPorts *want.Server
 	// Observed is the virtual server in the known state. Exists is false if there is none. Read is false if the
@@ -128,8 +128,8 @@ func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, 
 	front.State, front.Reason = f.state(front.State, front.Reason)
 }
 
-// state returns the state of the frontend and the reason for it. The arguments are the state and the reason of a
-// frontend that is completely written.
+// state returns the state of the frontend and the reason for it. The arguments are the state and reason that apply
+// once the frontend is completely written.
 func (f Frontend) state(written view.FrontendState, reason string) (view.FrontendState, string) {
 	switch {
 	case written == view.Conflict:

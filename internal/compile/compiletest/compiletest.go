@@ -1,4 +1,5 @@
-// Package compiletest creates Services for tests: explicit ones in a few words, or random ones drawn from so few values that they collide.
+// Package compiletest creates Services for tests. They are either explicit, or random with so few possible values
+// that they often collide.
 //
 // Only tests import it.
 package compiletest

@@ -20,7 +20,7 @@ import (
 type Surroundings struct {
 	Addresses []netip.Addr
 	Nodes     map[string]*model.Node
-	// Left are the frontends that an earlier agent left in the kernel.
+	// Left contains the frontends that an earlier agent left in the kernel.
 	Left []compile.FrontendKey
 	// Listeners are the sockets on which the node's processes listen.
 	Listeners kernel.Listeners
@@ -70,7 +70,7 @@ func (w World) node(name string, r *rand.Rand) *model.Node {
 // NodesBetween returns the changes from one set of nodes to another.
 func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
 
-// listeners is never nil: the sockets are known, even if no process listens.
+// listeners never returns nil, because the sockets are known even if no process listens.
 func (in Surroundings) listeners() kernel.Listeners {
 	if in.Listeners == nil {
 		return kernel.Listeners{}

@@ -16,13 +16,14 @@ import (
 // World contains the values from which random Services are drawn.
 type World struct {
 	Names []string
-	// ClusterIPs and External are the addresses that Services ask for; External also contains addresses of nodes.
+	// ClusterIPs and External are the addresses that Services ask for. External also contains addresses of nodes.
 	ClusterIPs, External map[inet.Family][]string
 	Ports, NodePorts     []uint16
 	Protocols            []inet.Protocol
 	Pods                 map[inet.Family][]string
 	Ranges               []string
-	// Own are addresses that this node's interfaces may have; Nodes are the addresses of the cluster's nodes by name.
+	// Own contains the addresses that this node's interfaces may have. Nodes maps each node of the cluster to its
+	// addresses.
 	Own   []string
 	Nodes map[string][]string
 	Zones []string
@@ -67,13 +68,12 @@ func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
 	return services
 }
 
-// random returns a random source for many small decisions, seeded with one number from rapid: drawing every field would take most of a
-// test's time.
+// random returns a random source for many small decisions, seeded with one number from rapid. Drawing every field would take most of a test's time.
 func random(t *rapid.T, label string) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, label), 0))
 }
 
-// Service returns a random Service with that name.
+// Service returns a random Service with the given name.
 func (w World) Service(name string, r *rand.Rand) *model.Service {
 	svc := &model.Service{
 		ID:            model.ServiceID{Namespace: "default", Name: name},
@@ -173,7 +173,7 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 	return s
 }
 
-// endpoint is the address of a pod or, occasionally, an address that Services also ask for.
+// endpoint returns the address of a pod or, occasionally, an address that Services also ask for.
 func (w World) endpoint(f inet.Family, r *rand.Rand) netip.Addr {
 	switch r.IntN(12) {
 	case 0:

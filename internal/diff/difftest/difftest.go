@@ -1,5 +1,5 @@
 // Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). It implements the rules
-// itself, so that it checks package diff independently.
+// itself, so it checks package diff independently.
 //
 // Only tests import it.
 package difftest
@@ -25,8 +25,7 @@ type Checker struct {
 	before *kernel.State
 }
 
-// New returns a Checker for the part of the wanted state that does not depend on Services. Wanting adds the part that depends on
-// Services.
+// New returns a Checker for the part of the wanted state that does not depend on Services. Wanting adds the rest.
 func New(base want.Base) *Checker {
 	c := &Checker{base: base, rules: map[inet.Family]kernel.RulesView{}}
 	for _, rules := range base.Rulesets {

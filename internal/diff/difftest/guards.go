@@ -27,7 +27,7 @@ func (v view) guardViolations() []string {
 	for _, server := range v.want.Servers {
 		for _, m := range server.Members {
 			port := keyOf(m.Element)
-			if m.Element.Protocol == 0 { // a guard of the address; openToAll checks the guards of all-ports servers
+			if m.Element.Protocol == 0 { // a guard of the whole address; openToAll checks these guards for all-ports servers
 				port = server.Key
 			}
 			switch {
@@ -42,7 +42,7 @@ func (v view) guardViolations() []string {
 	return wrong
 }
 
-// KeptOut returns the violation for a missing member whose clients a guard drops.
+// KeptOut describes the violation that a missing set entry causes: a guard drops clients that the entry would let pass.
 func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
@@ -88,7 +88,8 @@ func (v view) guardIsToGo(port kernel.ServerKey) bool {
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
-// destinationsAreWanted reports whether new connections reach only wanted endpoints, and at least one if any is wanted.
+// destinationsAreWanted reports whether new connections reach only wanted endpoints. If any endpoint is wanted, they must reach at least
+// one.
 func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	matched := v.want.Match(port)
 	wanted, found := v.want.Server(matched).Destinations, false
@@ -107,7 +108,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// One of the destinations may belong to an all-ports server.
+// A destination of an all-ports server has port 0.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since returns a checker for a sync that starts at the given state. It also reports wanted ports that answered then, but now refuse new
-// connections or do not masquerade them.
+// Since returns a checker for a sync that starts at the given state. It also reports wanted ports that answered at the start of the
+// sync, but now refuse new connections or do not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
 	since.before = before
 	return &since
 }
 
-// interruptions lists missing set entries. Once our rules exist, packets to ports that answered before need these entries.
+// interruptions lists missing set entries. Once our rules exist, packets to ports that answered before the sync need these entries.
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil

@@ -72,11 +72,11 @@ func TestManyNodes(t *testing.T) {
 		}
 	})
 	if err != nil || left != 0 || arrived != 1000 || most.Load() > 10 {
-		t.Fatalf("%d answers, %d at the same time, %d nodes not queried, %v", arrived, most.Load(), left, err)
+		t.Fatalf("got %d answers, up to %d at the same time; %d nodes not queried, error %v", arrived, most.Load(), left, err)
 	}
 	r := merger.Report(left, "")
 	if len(r.Rows) != 200 || len(r.Rows[0].Nodes) != 1000 || r.Rows[0].Sums[0] != 1000 || len(r.Disagreements) != 0 || r.ExitStatus != 0 {
-		t.Errorf("%d rows, the first %+v", len(r.Rows), r.Rows[:1])
+		t.Errorf("got %d rows, the first is %+v", len(r.Rows), r.Rows[:1])
 	}
 	// The fake API server runs in this process, so its buffers also count.
 	all, end := uint64(1000*len(document)), live()
@@ -111,6 +111,6 @@ func TestInterrupted(t *testing.T) {
 	})
 	cancel()
 	if err != nil || answered != 100 || answered+silent+left != 1000 || silent > cfg.Parallel {
-		t.Errorf("%d answers, %d silent, %d not queried, %v", answered, silent, left, err)
+		t.Errorf("got %d answers; %d nodes silent, %d not queried, error %v", answered, silent, left, err)
 	}
 }

@@ -63,7 +63,7 @@ type Config struct {
 }
 
 // Ask calls take with the answer of each selected node, one at a time. It returns the number of nodes that it did not
-// query, because there are too many or ctx ended. Ask does not retain an answer.
+// query, because there are too many or ctx ended. Ask does not retain the answers.
 func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fleet.Answer, asking int)) (notAsked int, err error) {
 	line, err := q.Line()
 	if err != nil {
@@ -96,7 +96,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	return left, group.Wait()
 }
 
-// asking returns the nodes to query, the number of the remaining nodes, and a function that queries a node.
+// asking returns the nodes to query, the number of remaining nodes, and a function that queries a node.
 func (cfg *Config) asking(ctx context.Context, client kubernetes.Interface, q fleet.Question, line []string) (
 	names []string, left int, ask func(node string) fleet.Answer, err error,
 ) {

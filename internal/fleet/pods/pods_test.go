@@ -101,12 +101,12 @@ func TestAnswers(t *testing.T) {
 	}
 	checkAnswers(t, answers)
 	if report := merged(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 6 {
-		t.Errorf("exit status %d, silent %v", report.ExitStatus, report.Silent)
+		t.Errorf("exit status %d, silent nodes %v", report.ExitStatus, report.Silent)
 	}
 	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
 	answers, _, err = ask(t, cfg, q)
 	if err != nil || len(answers) != 2 || !strings.Contains(answers[0].Error, "no agent pod") || answers[1].ExitStatus == nil {
-		t.Errorf("two nodes: %+v, %v", answers, err)
+		t.Errorf("wrong answers from two nodes: %+v, error %v", answers, err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestAgentFlags(t *testing.T) {
 	}
 	pod.Spec.Containers[0].Args = nil
 	if got := agentFlags(&pod); len(got) != 0 {
-		t.Errorf("without arguments: %q", got)
+		t.Errorf("a container without arguments has the flags %q", got)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(answers) != 2 || answers[0].Error != "" || answers[0].ExitStatus == nil || answers[1].ExitStatus == nil || *answers[1].ExitStatus != 3 {
-		t.Errorf("answers %+v", answers)
+		t.Errorf("wrong answers %+v", answers)
 	}
 	want := []string{"kube-ipvs", "explain", "--output=json", "--from=10.244.1.7", "--", "shop/web:http"}
 	if !slices.Equal(asked["agent-node-1"], want) || !slices.Equal(asked["agent-node-2"], want) {
@@ -242,7 +242,7 @@ func TestRealAPIServer(t *testing.T) {
 func testStream(t *testing.T, cfg Config) {
 	names, err := Agents(t.Context(), cfg)
 	if err != nil || !slices.Equal(names, []string{"node-1", "node-2"}) {
-		t.Fatalf("agents %q, %v", names, err)
+		t.Fatalf("Agents returns %q, %v", names, err)
 	}
 	in, input := io.Pipe()
 	output, out := io.Pipe()
@@ -263,6 +263,6 @@ func testStream(t *testing.T, cfg Config) {
 	}
 	cfg.Nodes = []string{"node-9"}
 	if err := Stream(t.Context(), cfg, "node-9", nil, strings.NewReader(""), io.Discard); err == nil || err.Error() != noAgent {
-		t.Errorf("a node without an agent: %v", err)
+		t.Errorf("Stream to a node without an agent returns %v", err)
 	}
 }

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// temporaryLabel marks temporary pods. Its value differs from that of agents, so that find does not select these
-	// pods.
+	// temporaryLabel marks temporary pods. Agents have a different value, so find does not select temporary pods.
 	temporaryLabel = "app.kubernetes.io/name"
 	temporaryName  = "kube-ipvs-once"
 	// extraTime is added to the deadline of a pod. A pod ends at its deadline even if the command cannot delete it.

@@ -20,7 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-// outcome is how the command's pod ends on a node.
+// outcome describes how the command's pod ends on a node.
 type outcome struct {
 	log   string
 	exit  int32
@@ -105,7 +105,7 @@ func TestTemporaryPods(t *testing.T) {
 	cfg.All, cfg.Nodes = false, []string{"image"}
 	if _, err := Ask(short, cfg, q, func(a fleet.Answer, _ int) {
 		if a.Error != "no answer before the command was stopped" {
-			t.Errorf("interrupted: %+v", a)
+			t.Errorf("wrong answer from an interrupted command: %+v", a)
 		}
 	}); err != nil {
 		t.Error(err)
@@ -137,7 +137,7 @@ func noneLeft(t *testing.T, client kubernetes.Interface) {
 	list, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
 	left := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // a kubelet would delete these
 	if err != nil || len(left) != 0 {
-		t.Errorf("left %d pods, %v", len(left), err)
+		t.Errorf("the command left %d pods behind, error %v", len(left), err)
 	}
 }
 

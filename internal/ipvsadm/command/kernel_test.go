@@ -318,7 +318,7 @@ func TestLargeNumbers(t *testing.T) {
 	shown := ""
 	for start := time.Now(); !strings.Contains(shown, "K "); shown = ours(t, "-Ln", "--stats").Stdout {
 		if time.Since(start) > time.Minute {
-			t.Fatalf("no number with K:\n%s", shown)
+			t.Fatalf("no number has the suffix K:\n%s", shown)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -337,7 +337,7 @@ func TestSettings(t *testing.T) {
 		"--mcast-group", "ff02::81", "--mcast-port", "99", "--mcast-ttl", "3")
 	same(t, "-L", "--daemon")
 	if got := strings.Count(ours(t, "-L", "--daemon").Stdout, "\n"); got != 2 {
-		t.Errorf("%d daemons instead of 2", got)
+		t.Errorf("got %d daemons, want 2", got)
 	}
 	packaged(t, "", "--stop-daemon", "master")
 	packaged(t, "", "--stop-daemon", "backup")

@@ -162,7 +162,7 @@ func TestUnreadableIsLeftAlone(t *testing.T) {
 		}
 	}
 	if deletion, err := w.judge(whole, inet.SCTP); err != nil || deletion == nil {
-		t.Errorf("a whole entry: deletion %v, error %v", deletion, err)
+		t.Errorf("a complete entry: deletion %v, error %v", deletion, err)
 	}
 	w.protocols = []inet.Protocol{inet.UDP}
 	if deletion, err := w.judge(whole, inet.SCTP); err != nil || deletion != nil {

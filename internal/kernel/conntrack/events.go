@@ -30,8 +30,8 @@ const (
 	eventBuffer = 16 << 20
 )
 
-// Watch runs until ctx ends. It calls take for each new and each ended connection, and lost when the kernel had no room for events. It skips
-// connections in zones, and protocols that Services cannot use.
+// Watch runs until ctx ends. It calls take for each new and each ended connection, and lost if events were lost because the kernel's
+// buffer was full. It skips connections in zones, and protocols that Services cannot use.
 func Watch(ctx context.Context, take func(kernel.FlowEvent), lost func()) error {
 	sub, err := subscribe()
 	if err != nil {

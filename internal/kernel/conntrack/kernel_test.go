@@ -357,10 +357,10 @@ func TestWatch(t *testing.T) {
 		t.Errorf("the first event is %+v, want the beginning of %+v", e, flow)
 	}
 	if n := b.end(t, func(f kernel.Flow) bool { return f == flow }); n != 1 {
-		t.Fatalf("ended %d connections", n)
+		t.Fatalf("EndFlows ended %d connections, want 1", n)
 	}
 	if e := next(t, events); !e.Ended || e.Flow != flow || !e.Answered || e.Packets != 2 || e.BytesIn == 0 || e.BytesOut == 0 || e.Lasted == 0 {
-		t.Errorf("the end: %+v", e)
+		t.Errorf("the last event is %+v", e)
 	}
 	stop()
 	if err := <-ended; err != nil {

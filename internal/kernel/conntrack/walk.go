@@ -138,7 +138,7 @@ func (w *walk) delete(ctx context.Context, deletions []nlbatch.Request) {
 	}
 }
 
-// note records the error of an entry that could not be deleted. A missing entry has expired.
+// note records the error of an entry that could not be deleted. A missing entry is not an error, because it has expired.
 func (w *walk) note(err error) {
 	if !errors.Is(err, unix.ENOENT) {
 		w.failed = firstOf(w.failed, fmt.Errorf("delete a connection: %w", err))

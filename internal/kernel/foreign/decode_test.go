@@ -16,7 +16,7 @@ func objref(typ uint32) []byte {
 	return nlbatch.AppendAttr(nlbatch.AppendString(nil, unix.NFTA_EXPR_NAME, "objref"), unix.NFTA_EXPR_DATA, attrs)
 }
 
-// An object of an unknown type may stop packets.
+// An object of an unknown type is opaque, because it may stop packets.
 func TestObjects(t *testing.T) {
 	opaque, harmless := kernel.NFTOpaque{Text: "object o"}, kernel.NFTAction{Name: "objref"}
 	want := map[uint32]kernel.NFTStatement{

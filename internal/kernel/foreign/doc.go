@@ -1,4 +1,4 @@
-// Package foreign reads the nftables tables of other programs, for explain.
+// Package foreign reads other programs' nftables tables for explain.
 //
 // An unknown expression becomes a kernel.NFTOpaque, or an action with its kernel name, so that explain reports it as
 // unknown.

@@ -12,7 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxElements limits the elements read from one set, and maxTotal all rules and elements together. Larger sets are not evaluated.
+// maxElements is the maximum number of elements to read from a set. Larger sets are not evaluated. maxTotal limits the total number of
+// rules and elements.
 const (
 	maxElements = 1 << 16
 	maxTotal    = 1 << 19
@@ -48,7 +49,7 @@ func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, erro
 		}
 	}
 	for _, t := range tables {
-		if err := r.table(ctx, t); err != nil && !errors.Is(err, unix.ENOENT) { // it may have been deleted meanwhile
+		if err := r.table(ctx, t); err != nil && !errors.Is(err, unix.ENOENT) { // it may have been deleted in the meantime
 			return all, fmt.Errorf("read table %s %s of nftables: %w", t.Family, t.Table, err)
 		}
 	}
@@ -124,7 +125,7 @@ func (r *reader) elements(ctx context.Context, name kernel.NFTName, set *set) er
 		set.raw, set.Unread = nil, "it has too many elements"
 		return nil
 	case errors.Is(err, nlbatch.ErrDumpInterrupted):
-		set.Unread = "it changed while it was read"
+		set.Unread = "it changed while the agent was reading it"
 		return nil
 	case err != nil:
 		return err

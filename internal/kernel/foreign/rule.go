@@ -71,7 +71,7 @@ func (e *expression) number(attr uint16) uint32 {
 	return n
 }
 
-// register returns the index of the 4-byte word at which a register begins.
+// register returns the index of the first 4-byte word of a register.
 func (e *expression) register(attr uint16) int {
 	n := int(e.number(attr))
 	if n >= unix.NFT_REG32_00 {
@@ -114,7 +114,7 @@ func data(b []byte) (value []byte, verdict kernel.NFTVerdict, err error) {
 	return value, verdict, err
 }
 
-// decoders read the expressions that are evaluated.
+// decoders maps the names of the expressions that explain evaluates to their decoders.
 var decoders = map[string]func(*expression) kernel.NFTStatement{
 	"meta": func(e *expression) kernel.NFTStatement {
 		f := kernel.NFTField{Kind: kernel.NFTMeta, Key: e.number(unix.NFTA_META_KEY)}
@@ -190,7 +190,7 @@ func (e *expression) loadsOrStores(f kernel.NFTField, dreg, sreg uint16) kernel.
 // loads maps expressions with unknown results to the attributes of their destination registers.
 var loads = map[string]uint16{
 	"rt": unix.NFTA_RT_DREG, "exthdr": unix.NFTA_EXTHDR_DREG, "hash": unix.NFTA_HASH_DREG, "numgen": unix.NFTA_NG_DREG,
-	"socket": 2, "osf": 1, "tunnel": 2, "xfrm": 1, // dreg of nf_tables.h
+	"socket": 2, "osf": 1, "tunnel": 2, "xfrm": 1, // the dreg attributes in nf_tables.h
 }
 
 func decodeExpression(payload []byte) (kernel.NFTStatement, error) {
@@ -223,10 +223,10 @@ func other(e *expression) kernel.NFTStatement {
 		case unix.NFT_OBJECT_COUNTER, unix.NFT_OBJECT_CT_HELPER, unix.NFT_OBJECT_TUNNEL, unix.NFT_OBJECT_CT_TIMEOUT, unix.NFT_OBJECT_SECMARK, unix.NFT_OBJECT_CT_EXPECT:
 		case unix.NFT_OBJECT_SYNPROXY:
 			return kernel.NFTAction{Name: "synproxy"}
-		default: // a limit, a quota, a number of connections, or what a map decides
+		default: // a limit, a quota, a connection limit, or an object chosen by a map
 			return kernel.NFTOpaque{Text: name}
 		}
-	case "match": // of iptables
+	case "match": // a match extension of iptables
 		if name := nlbatch.String(e.attrs[unix.NFTA_MATCH_NAME]); name != "comment" {
 			return kernel.NFTOpaque{Text: "xt match " + name}
 		}

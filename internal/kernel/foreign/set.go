@@ -127,7 +127,7 @@ func decodeElement(b []byte) (e rawElement, err error) {
 	return e, err
 }
 
-// condition returns what an element's expression matches; empty for a counter.
+// condition returns the condition in an element's expression. It is empty for a counter.
 func condition(expr []byte) (string, error) {
 	s, err := decodeExpression(expr)
 	if opaque, is := s.(kernel.NFTOpaque); is {

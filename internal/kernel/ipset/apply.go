@@ -9,7 +9,7 @@ import (
 )
 
 // Apply executes the operations on sets and members in order and returns one result per operation. A failed operation does not stop later
-// operations. Creating an existing member and deleting a missing member succeed.
+// operations. It is not an error to create an existing member or to delete a missing one.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {

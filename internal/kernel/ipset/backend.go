@@ -49,5 +49,5 @@ var errNoModule = fmt.Errorf("open ipset: %w: the module ip_set is not loaded; %
 // Close releases the socket.
 func (b *Backend) Close() error { return b.conn.Close() }
 
-// Stats counts requests, except those of the netlink library.
+// Stats counts requests, except those sent by the netlink library.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }

@@ -90,7 +90,7 @@ func TestDecodeRange(t *testing.T) {
 		name string
 		typ  kernel.SetType
 		text []byte
-		want []kernel.Element // nil: refused
+		want []kernel.Element // nil if refused
 	}{
 		{"length", kernel.HashIPPortNet, listing(ranged("10.0.0.0/8"), 0), []kernel.Element{ranged("10.0.0.0/8")}},
 		{"no length", kernel.HashIPPortNet, listing(plain, 0), []kernel.Element{whole}},
@@ -234,10 +234,10 @@ func FuzzListing(f *testing.F) {
 			}
 			for e := range members {
 				if !e.Addr.IsValid() {
-					t.Errorf("element without address: %+v", e)
+					t.Errorf("decoded an element without an address: %+v", e)
 				}
 				if isNet := typ == kernel.HashIPPortNet; isNet != (e.Bits2 != 0) || int(e.Bits2) > e.Addr2.BitLen() {
-					t.Errorf("element of %s with %d bits: %s", typ, e.Bits2, e)
+					t.Errorf("decoded an element of %s with %d bits: %s", typ, e.Bits2, e)
 				}
 				_ = appendElement(nil, e, 1)
 			}

@@ -1,7 +1,7 @@
 // Package ipset reads and writes sets and their members through the nfnetlink subsystem ipset.
 //
-// Creating, swapping and destroying sets is rare and uses vishvananda/netlink. Members and listings have their own codec, which is most of
-// this package: one message carries hundreds of members, and the kernel names the member that it rejects.
+// The package uses vishvananda/netlink to create, swap and destroy sets, which is rare. Most of the package is a codec for members and
+// listings. It packs hundreds of members into one message, and the kernel reports which member it rejects.
 //
 // May import: kernel, inet, nlbatch, vishvananda/netlink.
 package ipset

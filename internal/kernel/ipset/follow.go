@@ -56,7 +56,7 @@ func (f *Follower) Read(ctx context.Context, prefix string) (
 		}
 		now, err := f.follow(ctx, h, before[h.Name])
 		if errors.Is(err, unix.ENOENT) {
-			continue // destroyed in the meantime
+			continue // the set has just been destroyed
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("read set %s: %w", h.Name, err)
@@ -67,7 +67,7 @@ func (f *Follower) Read(ctx context.Context, prefix string) (
 	return sets, members, nil
 }
 
-// follow first only hashes the members of a set. If the hash differs, it reads the set again and decodes its members.
+// follow hashes the members of a set. Only if the hash has changed does it read the set again and decode the members.
 func (f *Follower) follow(ctx context.Context, h header, before followed) (followed, error) {
 	now := followed{set: h.Set, members: map[kernel.Element]struct{}{}}
 	if !ours(h.Type) {

@@ -215,7 +215,7 @@ func TestMembersAreIdempotent(t *testing.T) {
 	}
 }
 
-// Every refused member gets an error, and all other members are added.
+// Apply returns an error for each refused member, and adds all others.
 func TestMemberErrorsAreAttributed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []float64{0, 0.001, 0.1, 0.9, 1} {
@@ -230,9 +230,9 @@ func TestMemberErrorsAreAttributed(t *testing.T) {
 				isBad := r.Float64() < share
 				switch {
 				case isBad && i%3 == 0:
-					e = addr("fd00::1") // an element of the other family
+					e = addr("fd00::1") // an element of the wrong family
 				case isBad && i%3 == 1:
-					e = addr("0.0.0.0") // an element that the type refuses
+					e = addr("0.0.0.0") // an element that is not valid for this set type
 				case isBad:
 					e = kernel.Element{} // cannot be sent
 				default:
@@ -279,7 +279,7 @@ func TestFullSet(t *testing.T) {
 	after := b.Stats()
 	t.Logf("%d refused in %d sends, %d requests", full, after.Sends-before.Sends, after.Requests-before.Requests)
 	if _, members := readAll(t, b); len(members[s.Name])+full != 1000 {
-		t.Errorf("%d members and %d errors", len(members[s.Name]), full)
+		t.Errorf("the set has %d members after %d errors, want 1000 in total", len(members[s.Name]), full)
 	}
 	// Adding an existing member is not an error, even in a full set.
 	if err := b.Apply(t.Context(), ops[:1])[0]; err != nil {
@@ -328,14 +328,14 @@ func useInRule(t *testing.T, name, directions string) {
 	command(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
 }
 
-// Update gives a set the wanted parameters, and keeps its members if they fit.
+// Update changes the parameters of a set, and keeps its members if they fit.
 func TestUpdateSet(t *testing.T) {
 	v := prefix + "V"
 	for _, tt := range []struct {
 		name    string
 		before  string // arguments of ipset create
 		members string
-		rule    string // such as dst, in a rule; empty without a rule
+		rule    string // direction in a rule that uses the set, such as dst; empty if there is no rule
 		want    kernel.Set
 		kept    int
 		err     string

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// libraryTimeout bounds one request; the library's default is a minute.
+// libraryTimeout limits a single request. The library's default is one minute.
 const libraryTimeout = 5 * time.Second
 
 // withLibrary calls use with a vishvananda/netlink handle in the calling thread's namespace.
@@ -26,7 +26,7 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	if err := h.SetSocketTimeout(libraryTimeout); err != nil {
 		return err
 	}
-	// The library converts every error to an errno. It panics if it cannot, which can happen after a message from another process.
+	// The library panics if it cannot convert an error to an errno. A message from another process can cause this.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("ipset request failed: %v", p)
@@ -54,7 +54,7 @@ func create(s kernel.Set) error {
 	case errors.Is(err, unix.EEXIST):
 		return kernel.ErrExists
 	case isLibraryError(err, nl.IPSET_ERR_FIND_TYPE):
-		return fmt.Errorf("type is %w: the module of %s sets is missing; run `modprobe %s` on the node: %w",
+		return fmt.Errorf("type is %w: the module for %s sets is missing; run `modprobe %s` on the node: %w",
 			kernel.ErrUnavailable, s.Type, modules[s.Type], err)
 	}
 	return err
@@ -67,7 +67,7 @@ var modules = map[kernel.SetType]string{
 	kernel.HashIPPortNet: "ip_set_hash_ipportnet",
 }
 
-// The kernel does not report a missing set.
+// destroy succeeds if the set does not exist.
 func destroy(name string) error {
 	err := withLibrary(func(h *netlink.Handle) error { return h.IpsetDestroy(name) })
 	switch {

@@ -13,11 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// A message contains at most maxLines members, because the length field of their attribute has 16 bits. A member needs at most 80 bytes.
+// maxLines is the maximum number of members in a message. A member takes at most 80 bytes, and the length field of the enclosing attribute
+// has 16 bits.
 const maxLines = 500
 
-// segment returns the end of a run of member operations whose order does not matter, because no set appears with both verbs. Within the
-// run, other members may overtake a refused member.
+// segment returns the end of a run of member operations whose order does not matter, because each set appears with only one verb. Within
+// the run, other members may overtake a refused member.
 func segment(ops []kernel.Op, from int) int {
 	verbOf := map[string]kernel.Verb{}
 	for i := from; i < len(ops); i++ {

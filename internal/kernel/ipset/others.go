@@ -21,7 +21,7 @@ const maxOthers = 1 << 16
 func ReadOthers(ctx context.Context, prefix string) (all map[string]kernel.OtherSet, err error) {
 	b, err := New()
 	if errors.Is(err, kernel.ErrUnavailable) {
-		return nil, nil // no rule uses a set
+		return nil, nil // without ipset, no rule can use a set
 	}
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func ReadOthers(ctx context.Context, prefix string) (all map[string]kernel.Other
 		}
 		set, err := b.other(ctx, h)
 		if errors.Is(err, unix.ENOENT) {
-			continue // destroyed in the meantime
+			continue // the set has just been destroyed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read set %s: %w", h.Name, err)
@@ -55,7 +55,7 @@ func (b *Backend) other(ctx context.Context, h header) (set kernel.OtherSet, err
 		set.Unread = fmt.Sprintf("it has %d elements", h.elements)
 		return set, nil
 	case strings.Contains(string(h.Type), "mask"):
-		set.Unread = "it masks addresses"
+		set.Unread = "it has a netmask or bitmask"
 		return set, nil
 	}
 	err = b.conn.Walk(ctx, request(cmdList, nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, h.Name)), func(payload []byte) error {

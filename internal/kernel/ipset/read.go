@@ -21,7 +21,7 @@ func (b *Backend) Read(ctx context.Context, prefix string) (
 	return b.Follow().Read(ctx, prefix)
 }
 
-// LookupMembers returns the members that exist.
+// LookupMembers returns the given members that exist.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	asked := slices.DeleteFunc(slices.Clone(members), func(m kernel.Member) bool { return checkElement(m.Element) != nil }) // such a member cannot exist
 	reqs := make([]nlbatch.Request, len(asked))

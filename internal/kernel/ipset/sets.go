@@ -22,7 +22,7 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	return fmt.Errorf("verb %d does not apply to sets", verb)
 }
 
-// If possible, replace fills a second set and swaps the two atomically, so that rules that refer to the set stay. The kernel swaps only
+// If possible, replace fills a second set and swaps the two atomically, so that rules can keep referring to the set. The kernel swaps only
 // sets of the same family and element kind. A set of another type must be recreated, which is impossible while a rule refers to the set.
 func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	have, err := b.header(ctx, want.Name)
@@ -51,8 +51,8 @@ func remake(have header, want kernel.Set) error {
 	return create(want)
 }
 
-// fillAndSwap keeps the members if the new set has room for all of them. A set with extensions loses its members, because they are not
-// read.
+// fillAndSwap keeps the members if the new set has room for all of them. A set with extensions loses its members, because the agent cannot
+// read them.
 func (b *Backend) fillAndSwap(ctx context.Context, have header, temporary kernel.Set) error {
 	read, err := b.Follow().follow(ctx, have, followed{})
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Backend) fill(ctx context.Context, name string, members map[kernel.Elem
 	}
 	for _, err := range b.Apply(ctx, ops) {
 		if err != nil {
-			return err // the first error suffices
+			return err // one error is enough
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func New(cfg Config) *Backend {
 // Processes counts the processes started since New, except deletions through go-iptables.
 func (b *Backend) Processes() uint64 { return b.runner.started.Load() }
 
-// Read returns a family's owned rules in the kernel. Missing chains are absent; if no owned chain exists, the view is empty.
+// Read returns the owned rules of a family. Chains that do not exist are absent from the view.
 func (b *Backend) Read(ctx context.Context, f inet.Family) (kernel.RulesView, error) {
 	s, err := b.save(ctx, f, b.tables)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *Backend) save(ctx context.Context, f inet.Family, tables map[string]boo
 	return s, nil
 }
 
-// Apply executes the operations in order: Ensure writes a ruleset, Delete removes all kube-ipvs rules of a family.
+// Apply executes the operations in order. Ensure writes a ruleset, and Delete removes all kube-ipvs rules of a family.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {

@@ -28,7 +28,7 @@ var nftFamilies = map[byte]string{
 func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return nil, fmt.Errorf("list nftables' chains: %w", err)
+		return nil, fmt.Errorf("list the nftables chains: %w", err)
 	}
 	defer conn.Close()
 	payloads, err := conn.Dump(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}})
@@ -36,13 +36,13 @@ func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list nftables' chains: %w", err)
+		return nil, fmt.Errorf("list the nftables chains: %w", err)
 	}
 	var chains []kernel.BaseChain
 	for _, p := range payloads {
 		c, hooked, err := decodeChain(p)
 		if err != nil {
-			return nil, fmt.Errorf("list nftables' chains: %w", err)
+			return nil, fmt.Errorf("list the nftables chains: %w", err)
 		}
 		if hooked && !(b.variant == NFT && c.Family != "inet" && allTables[c.Table]) {
 			chains = append(chains, c)

@@ -18,17 +18,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Detection is the iptables variant that this node uses, and its features.
+// Detection describes the iptables variant that this node uses.
 type Detection struct {
 	Variant Variant
-	// Why is the reason for choosing the variant, for the log.
+	// Why is the reason for the choice. The agent logs it.
 	Why string
-	// Families lists the families that work; Without gives the reason why each of the others does not. Unsure contains failures that may be
-	// temporary: the programs of a family failed or hung, or the kernel did not answer. Such a family counts as working.
+	// Families lists the families that work. Without contains the reason why each of the other families does not work. Unsure contains
+	// failures that may be temporary: the programs of a family failed or hung, or the kernel did not answer. A family with such a failure
+	// counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
-	// Version of the iptables command; empty if it did not answer.
+	// Version is the version of the iptables command. It is empty if the command did not answer.
 	Version string
 }
 
@@ -43,8 +44,8 @@ const detectLimit = 10 * time.Second
 // kubelet. Without kubelet's hints, Detect prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no
 // iptables-legacy command that loads a table unless legacy is the result.
 //
-// The result is used until a restart. Therefore, a program that fails or hangs counts as working unless its message is known to mean
-// that a kernel feature is missing.
+// The agent uses the result until it restarts. Therefore, a program that fails or hangs counts as working unless its message shows that a
+// kernel feature is missing.
 func Detect(ctx context.Context) (Detection, error) {
 	limited, cancel := context.WithTimeout(ctx, detectLimit)
 	defer cancel()
@@ -102,7 +103,7 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 type detector struct {
 	runner runner
 	tried  map[attempt]error // results of tryRestore
-	// unasked contains, by family, the reason why the agent could not determine whether nftables contains kubelet's chains.
+	// unasked contains, for each family, the reason why the agent could not determine whether nftables contains kubelet's chains.
 	unasked map[inet.Family]error
 }
 
@@ -166,7 +167,7 @@ func isIn(chain string, f inet.Family, v Variant) string {
 }
 
 // hintInLegacy treats an existing mangle table as a hint if iptables-legacy-save fails to read it. Otherwise, the agent could use the wrong
-// variant until a restart. kubelet creates its chains in both families, so the answer of one family's program applies to both.
+// variant until it restarts. kubelet creates its chains in both families, so the answer from either family's program applies to both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
 	for _, f := range inet.Families {
@@ -192,7 +193,7 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	return hint
 }
 
-// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If the agent lacks permission,
+// hintInNFT looks the chains up by name, because iptables-nft-save would print all rules of the node. If the agent lacks permission,
 // tryRestore returns the error.
 func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
 	objects := make([]nftObject, len(hints))
@@ -221,7 +222,7 @@ COMMIT
 COMMIT
 `
 
-// tryRestore runs iptables-restore --test: with nft, the kernel checks everything and commits nothing.
+// tryRestore runs iptables-restore --test. With nft, the kernel checks everything and commits nothing.
 func (d *detector) tryRestore(ctx context.Context, v Variant, f inet.Family) error {
 	if f == inet.IPv6 && !KernelHasIPv6() {
 		return ErrNoIPv6
@@ -237,7 +238,7 @@ func (d *detector) tryRestore(ctx context.Context, v Variant, f inet.Family) err
 // ErrNoIPv6 means that the kernel has no IPv6.
 var ErrNoIPv6 = errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
 
-// KernelHasIPv6 reports whether the kernel was started with IPv6.
+// KernelHasIPv6 reports whether the kernel was booted with IPv6 enabled.
 func KernelHasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	return err == nil

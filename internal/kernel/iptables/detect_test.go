@@ -25,7 +25,7 @@ func detectHere(t *testing.T) Detection {
 	return d
 }
 
-// fakeCommands makes PATH contain only these shell scripts. The kernel appears to have a table of each variant.
+// fakeCommands sets PATH to a directory with only these shell scripts. The kernel appears to have a table of each variant.
 func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-// listTables sets which tables of both variants the kernel appears to have.
+// listTables sets the tables that the kernel appears to have, for both variants.
 func listTables(t *testing.T, tables string) {
 	t.Helper()
 	list, before, asked := filepath.Join(t.TempDir(), "tables"), legacyTables, inNFT

@@ -130,7 +130,7 @@ func modulesOf(rules []string) []string {
 	return slices.Compact(modules)
 }
 
-// lockFile is the lock that all iptables-legacy commands take.
+// lockFile is the file that all iptables-legacy commands lock.
 const lockFile = "/run/xtables.lock"
 
 // lockHolder names the holder of the xtables lock if /proc/locks shows it. In a container, it usually does not.

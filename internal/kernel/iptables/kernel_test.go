@@ -173,7 +173,7 @@ func TestForeignRulesStay(t *testing.T) {
 		n.must(n.apply(kernel.Ensure, n.ruleset()))
 		n.must(n.apply(kernel.Delete, n.ruleset()))
 		if diff := cmp.Diff(before, n.dump()); diff != "" {
-			n.Errorf("Ensure and Delete left: -before +after\n%s", diff)
+			n.Errorf("Ensure and Delete left something behind: -before +after\n%s", diff)
 		}
 		n.must(n.apply(kernel.Delete, n.ruleset()))
 	})
@@ -243,9 +243,9 @@ func TestProcessesAreCounted(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		n.Apply(context.Background(), nil)
 		if got := n.Processes(); got != 0 {
-			n.Errorf("started %d processes without any work", got)
+			n.Errorf("started %d processes for no operations", got)
 		}
-		n.must(n.apply(kernel.Ensure, n.ruleset())) // from now on there are tables to read
+		n.must(n.apply(kernel.Ensure, n.ruleset())) // now there are tables to read
 		before := n.Processes()
 		n.view()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))

@@ -19,13 +19,13 @@ var leftoverTables = map[string]bool{"nat": true, "filter": true, "mangle": true
 type leftovers struct {
 	rules  []kernel.SavedRule
 	chains []kernel.ChainID
-	// kept describes the chains that stay because other programs use them. For each ipset of kube-proxy that remaining rules use, sets
-	// contains one of these rules.
+	// kept describes the chains that stay because other programs use them. sets maps each kube-proxy ipset that remaining rules use to one of
+	// these rules.
 	kept []string
 	sets map[string]string
 }
 
-// FindLeftovers lists what kube-proxy has left in this variant, and kube-proxy's ipsets that the remaining rules use. It loads no table.
+// FindLeftovers lists what kube-proxy left behind in this variant, and the kube-proxy ipsets that remaining rules use. It does not load tables.
 func (b *Backend) FindLeftovers(ctx context.Context) (found kernel.Leftovers, sets map[string]string, err error) {
 	sets = map[string]string{}
 	for _, f := range inet.Families {
@@ -60,7 +60,7 @@ func (b *Backend) FindLeftovers(ctx context.Context) (found kernel.Leftovers, se
 	return found, sets, nil
 }
 
-// hasHidden returns an error if the kernel has rules of this variant that cannot be read, because its programs are missing.
+// hasHidden returns an error if the kernel has rules of this variant that the agent cannot read because the variant's programs are missing.
 func (b *Backend) hasHidden(ctx context.Context, f inet.Family) error {
 	tables, err := kernelTables(ctx, b.variant, f)
 	if err != nil || !slices.Contains(tables, "nat") {
@@ -197,7 +197,7 @@ func setsOfKubeProxy(r kernel.SavedRule) (names []string) {
 	return names
 }
 
-// RemoveLeftovers deletes leftovers of this variant, each table in one step. It deletes only what is still a leftover.
+// RemoveLeftovers deletes leftovers of this variant, each table in one step. It skips objects that are no longer leftovers.
 func (b *Backend) RemoveLeftovers(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// proxyOurs are chains of the agent with kube-proxy's names.
+// proxyOurs contains the agent's chains that have the same names as kube-proxy's.
 var proxyOurs = map[kernel.ChainID]bool{
 	{Table: "nat", Chain: "KUBE-SERVICES"}: true, {Table: "nat", Chain: "KUBE-POSTROUTING"}: true, {Table: "nat", Chain: "KUBE-MARK-MASQ"}: true,
 	{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}: true, {Table: "filter", Chain: "KUBE-FORWARD"}: true,
@@ -27,8 +27,8 @@ func (l leftovers) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// inIPTablesMode contains what kube-proxy leaves in iptables mode, among rules of the kubelet, Docker and a CNI
-// plug-in.
+// inIPTablesMode contains what kube-proxy leaves behind in iptables mode, mixed with rules of the kubelet, Docker and a
+// CNI plug-in.
 const inIPTablesMode = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-IPTABLES-HINT - [0:0]

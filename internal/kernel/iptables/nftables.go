@@ -24,7 +24,7 @@ func (o nftObject) request(f inet.Family) nlbatch.Request {
 	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
 }
 
-// inNFT reports which objects exist in the calling thread's network namespace. On error, the answer for some objects is missing. Tests replace it.
+// inNFT reports which objects exist in the calling thread's network namespace. On error, the result is nil. Tests replace this function.
 var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]bool, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -39,7 +39,7 @@ var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]boo
 	exist := make([]bool, len(objects))
 	for i, err := range errs {
 		if exist[i] = err == nil; !exist[i] && !isMissing(err) {
-			return nil, fmt.Errorf("ask nftables for %s %s: %w", objects[i].table, objects[i].chain, err)
+			return nil, fmt.Errorf("look up %s %s in nftables: %w", objects[i].table, objects[i].chain, err)
 		}
 	}
 	return exist, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// FindOldRules looks for kube-ipvs rules in the other variant. It loads no table: a table that is not loaded has no rules.
+// FindOldRules looks for kube-ipvs rules in the other variant. It does not load tables, because a table that is not loaded has no rules.
 func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	other := b.unused()
 	if !installed(other.variant) {
@@ -44,7 +44,7 @@ func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error
 	return other.remove(ctx, old.Family)
 }
 
-// A chain alone proves nothing: kube-proxy's chains have the same names.
+// A chain alone proves nothing, because kube-proxy's chains have the same names.
 func anyOfOurs(v kernel.RulesView) bool {
 	for _, tags := range v.Jumps {
 		if len(tags) > 0 {

@@ -15,13 +15,13 @@ var withoutOptions = map[string][]kernel.Condition{
 	"frag": {kernel.NotOurs("-m frag")}, "unclean": {kernel.NotOurs("-m unclean")},
 }
 
-// notOurs lists extensions whose options never match a packet to a Service: such a packet is not ICMP, is not a fragment, has no extension
+// notOurs lists extensions whose options never match a packet to a Service. Such a packet is not ICMP, is not a fragment, has no extension
 // headers, and is not addressed to a socket of this node.
 var notOurs = map[string]bool{"socket": true, "icmp": true, "icmp6": true, "ah": true, "esp": true, "frag": true, "unclean": true, "mh": true, "dccp": true,
 	"rt": true, "hbh": true, "dst": true, "ipv6header": true,
 }
 
-// extras lists options that are not conditions or that match every packet, some of them preceded by the name of their extension.
+// extras lists options that are not conditions, or that match every packet. Some entries begin with the name of the extension.
 var extras = map[string]bool{
 	"--comment": true, "--nfacct-name": true, "limit --limit-burst": true, "recent --set": true, "recent --name": true, "recent --mask": true,
 	"recent --rsource": true, "recent --rdest": true, "set --return-nomatch": true, "rpfilter --validmark": true, "rpfilter --loose": true,
@@ -90,7 +90,7 @@ var options = map[string]func(args string) (c kernel.Condition, ok bool){
 		return kernel.InSet{Set: set, Key: kernel.SetKey(key)}, ok
 	},
 	"--tcp-flags": parseFlags,
-	// Packets to the virtual addresses and from the endpoints are routed: they pass a bridge only on the way to or from this node.
+	// Packets to the virtual addresses and from the endpoints are routed, so they cross a bridge only on the way to or from this node.
 	"--physdev-is-bridged": func(string) (kernel.Condition, bool) { return kernel.NotOurs("--physdev-is-bridged"), true },
 }
 
@@ -136,7 +136,7 @@ func parseInterface(text string) kernel.Arrives {
 	return kernel.Arrives{Interface: name, Prefix: isPrefix}
 }
 
-// parseProtocol returns protocol 0, which matches no packet to a Service, for protocols that Services cannot use.
+// For a protocol that Services cannot use, parseProtocol returns protocol 0, which matches no packet to a Service.
 func parseProtocol(name string) (kernel.Condition, bool) {
 	protocol, err := inet.ParseProtocol(name)
 	if n, numeric := strconv.ParseUint(name, 10, 8); err != nil && numeric == nil {
@@ -155,7 +155,7 @@ func sourcePorts(list string) (kernel.Condition, bool) {
 	return kernel.FromPorts{Ports: ports}, ok
 }
 
-// parsePorts parses 80, 8000:8080 and lists of them.
+// parsePorts parses a list of ports and ranges, such as 80,8000:8080.
 func parsePorts(list string) (ports kernel.Ports, ok bool) {
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(part, ":")

@@ -34,8 +34,8 @@ const LockWait = lockWait * time.Second
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
-	// left maps each program with a process that survived being killed to whether that process has ended. Until it has, the
-	// program is not started again.
+	// left contains each program whose process did not end when it was killed. The value reports whether the process has ended since. Until
+	// then, the agent does not start the program again.
 	left sync.Map
 }
 
@@ -44,7 +44,7 @@ const killDelay = 3 * time.Second
 
 var errUnkillable = errors.New("the process was killed, but has not ended; check the kernel log for what it is waiting for")
 
-// After the context ends and the process is killed, wait waits at most killDelay.
+// When the context ends and the process is killed, wait waits at most killDelay longer.
 func (r *runner) wait(ctx context.Context, program string, wait func() error) error {
 	done, ended := make(chan error, 1), &atomic.Bool{}
 	go func() {
@@ -66,8 +66,8 @@ func (r *runner) wait(ctx context.Context, program string, wait func() error) er
 	return errUnkillable
 }
 
-// killLimits contains the time after which each program is killed. A slow program would never finish if it were always killed after the same
-// time, so each kill doubles its limit. A success sets the limit to several times its duration.
+// killLimits contains the time after which each program is killed. A slow program would never finish if it were always killed after the
+// same time, so each kill doubles its limit. A successful run sets the limit to several times the run's duration.
 type killLimits struct{ ofProgram sync.Map }
 
 func (l *killLimits) get(program string) time.Duration {
@@ -205,7 +205,7 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // a grandchild may hold the pipes
+	cmd.WaitDelay = time.Second // a grandchild may keep the pipes open
 	if earlier, left := r.left.Load(name); left && !earlier.(*atomic.Bool).Load() {
 		return result{}, &processError{command: name, err: errUnkillable}
 	}
@@ -215,7 +215,7 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 		err = r.wait(ctx, name, cmd.Wait)
 	}
 	switch {
-	case errors.Is(err, errUnkillable): // the process may still print
+	case errors.Is(err, errUnkillable): // the process may still be writing output
 		return result{}, &processError{command: name, err: errors.Join(ctx.Err(), err)}
 	case stdout.tooLong || stderr.tooLong: // the process has ended because its pipe broke
 		return result{}, &processError{command: name, err: errTooLong}

@@ -47,7 +47,7 @@ func TestSlowProcessGetsMoreTime(t *testing.T) {
 		b.runner.limits.set(save, 2*limit)
 	}
 	if other := b.runner.limits.get("iptables-nft-restore"); other != shortest {
-		t.Errorf("the limit of another program is %s", other)
+		t.Errorf("the limit of another program changed to %s", other)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	}
 }
 
-// Output that ends early, at any point, is an error. The agent would otherwise consider rules missing and add them again.
+// Truncated output is an error. Otherwise, the agent would conclude that rules are missing, and add them again.
 func TestIncompleteOutput(t *testing.T) {
 	text := "# Generated\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n# Completed\n*nat\n:INPUT ACCEPT [0:0]\n-A INPUT -j X\nCOMMIT"
 	for _, v := range []Variant{NFT, Legacy} {
@@ -110,7 +110,7 @@ func TestDetectAsksOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Fields(string(text)); len(lines) != 2 { // restore of both families
+	if lines := strings.Fields(string(text)); len(lines) != 2 { // restore ran for both families
 		t.Errorf("started %v", lines)
 	}
 }

@@ -39,7 +39,7 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 
 type removal struct {
 	rules []kernel.SavedRule // our rules in foreign or shared chains
-	empty []kernel.ChainID   // emptied before any is deleted: they jump to each other
+	empty []kernel.ChainID   // all are emptied before any is deleted, because they jump to each other
 	drop  []kernel.ChainID
 }
 
@@ -99,7 +99,7 @@ func (c *cleaner) do(what string, change func() error) {
 	}
 }
 
-// unlessMissing drops the error of deleting an object that does not exist. Checking first would take another process per object.
+// unlessMissing ignores the error if the object to delete does not exist. Checking first would require another process per object.
 func unlessMissing(err error) error {
 	var failed *goiptables.Error
 	if errors.As(err, &failed) && failed.IsNotExist() {

@@ -12,8 +12,8 @@ import (
 // order, and deletes the stale jumps.
 //
 // Restore is atomic per table, not for the whole text, and the filter table comes first. If a later table fails, ports of virtual addresses
-// are closed too early, which is harmless. In the opposite order, this host's daemons would answer on these ports. Within a table no packet
-// sees an intermediate state, so the order there does not matter.
+// are closed too early, which is harmless. In the opposite order, this host's daemons would answer on these ports. Within a table, no
+// packet sees an intermediate state, so the order there does not matter.
 func render(r kernel.Ruleset, missing []kernel.Jump, stale []kernel.SavedRule) string {
 	var b strings.Builder
 	for _, table := range tablesOf(r, stale) {

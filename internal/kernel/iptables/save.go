@@ -28,8 +28,8 @@ type saved struct {
 	rules    []kernel.SavedRule
 }
 
-// parseSave reads the output of save for the given tables. It returns an error if native nftables rules keep iptables from showing a
-// table in full: the table would look empty.
+// parseSave reads the output of save for the given tables. It returns an error if native nftables rules prevent iptables from showing a
+// table, because the table would look empty.
 func parseSave(text string, tables map[string]bool) (saved, error) {
 	s := saved{chains: map[kernel.ChainID]bool{}, policies: map[kernel.ChainID]string{}}
 	table := ""
@@ -98,7 +98,7 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	return v
 }
 
-// ahead lists the rules that accept packets before an owned jump, for the chains in which order matters; nil if there are none.
+// ahead lists the rules that accept packets before an owned jump in a chain where order matters. It returns nil if there are none.
 func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]string) {
 	accepting := map[kernel.ChainID][]string{}
 	for _, r := range s.rules {
@@ -118,9 +118,8 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 	return ahead
 }
 
-// jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains:
-// jumps with an older text, duplicates, and jumps behind a rule that they must precede. The last kind also counts as
-// missing, so it is inserted at the top.
+// jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains: jumps with outdated
+// text, duplicates, and jumps behind a rule that they must precede. The last kind also counts as missing, so it is inserted at the top.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID

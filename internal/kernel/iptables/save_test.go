@@ -26,7 +26,7 @@ func jumpTo(table, chain, target, why string) kernel.Jump {
 	}
 }
 
-// testRuleset covers the syntax: two tables, chains that jump to each other, words that need quotes.
+// testRuleset covers the syntax: two tables, chains that jump to each other, and words that need quotes.
 func testRuleset() kernel.Ruleset {
 	return kernel.Ruleset{
 		Family: inet.IPv4,

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
-// Summarizer detects possible changes of the rules. It starts no process and needs no lock.
+// Summarizer detects possible changes to the rules. It starts no process and needs no lock.
 type Summarizer struct {
 	variant  Variant
 	families []inet.Family
@@ -27,11 +27,11 @@ type Summarizer struct {
 	chains []kernel.ChainID
 	ours   map[kernel.ChainID]bool
 
-	// conn, generation and last are used only with nftables; last is the result for that generation.
+	// conn, generation and last are used only with nftables. last is the result for that generation.
 	conn       *nlbatch.Conn
 	generation uint32
 	last       map[inet.Family]uint64
-	// sockets are for iptables-legacy.
+	// sockets are used only with iptables-legacy.
 	sockets map[inet.Family]*sockopt.Socket
 }
 
@@ -84,7 +84,7 @@ func (s *Summarizer) Stats() nlbatch.Stats {
 	return s.conn.Stats()
 }
 
-// Read returns the values of kernel.Summary's Rules, or none while another program writes.
+// Read returns the values for kernel.Summary.Rules, or nil while another program is writing rules.
 func (s *Summarizer) Read(ctx context.Context) (map[inet.Family]uint64, error) {
 	if s.variant == NFT {
 		return s.readNFT(ctx)
@@ -179,8 +179,8 @@ func (s *Summarizer) sum(ctx context.Context, f inet.Family) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// handles returns the handles of a chain's rules in order; in a built-in chain, only up to our last jump. It is empty if the chain does not
-// exist.
+// handles returns the handles of a chain's rules in order. In a built-in chain, it stops after our last jump. The result is empty if the
+// chain does not exist.
 func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.ChainID) ([]byte, error) {
 	payload := nlbatch.AppendString([]byte{nftFamilyNumbers[f], 0, 0, 0}, unix.NFTA_RULE_TABLE, id.Table)
 	payload = nlbatch.AppendString(payload, unix.NFTA_RULE_CHAIN, id.Chain)

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Apply executes the operations on virtual servers, destinations and timeouts in order, many per system call, and returns one result per
-// operation. A failed operation does not stop later ones.
+// Apply executes the operations on virtual servers, destinations and timeouts in order, and returns one result per operation. One system
+// call carries many operations. A failed operation does not stop later ones.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	reqs := make([]nlbatch.Request, 0, len(ops))
@@ -120,14 +120,14 @@ func (b *Backend) serverError(ctx context.Context, verb kernel.Verb, s kernel.Se
 	return err
 }
 
-// errNoScheduler explains ENOENT: the scheduler is missing or, if its module was unloaded, the whole netlink family.
+// errNoScheduler explains ENOENT. Either the scheduler is missing or, if the module ip_vs was unloaded, the whole netlink family is.
 func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err error) error {
 	before := b.family
 	if err := b.resolve(ctx); err != nil {
 		return err
 	}
 	if b.family != before {
-		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // not the object's fault, so without the error number
+		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // without the error number, because the object is not at fault
 	}
 	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }
@@ -143,7 +143,7 @@ func destinationError(verb kernel.Verb, err error) error {
 	case errors.Is(err, unix.ENOENT):
 		return kernel.ErrNotFound
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("the address is neither a unicast address of the server's family nor a local one, or the loopback interface is down: %w", err)
+		return fmt.Errorf("the address is not a unicast or local address of the server's family, or the loopback interface is down: %w", err)
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func (b *Backend) Close() error { return b.conn.Close() }
 // Stats counts the requests made so far.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// errNoModule includes the remedy. The request for the family already made the kernel try to load the module (since Linux 5.12).
+// errNoModule includes the remedy. Since Linux 5.12, the request for the family already makes the kernel try to load the module.
 var errNoModule = fmt.Errorf("%w: the module ip_vs is not loaded; %s", kernel.ErrUnavailable, kernel.LoadModule("ip_vs"))
 
 func (b *Backend) resolve(ctx context.Context) error {

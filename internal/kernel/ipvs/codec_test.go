@@ -159,11 +159,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add(append(genlHeader(1, 1), dest...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, ok, err := decodeServer(b); err == nil && ok && !s.Key.Addr.IsValid() {
-			t.Errorf("server without address: %+v", s)
+			t.Errorf("decoded a server without an address: %+v", s)
 		}
 		for _, family := range inet.Families {
 			if d, err := decodeDestination(b, family); err == nil && !d.Addr.IsValid() {
-				t.Errorf("destination without address: %+v", d)
+				t.Errorf("decoded a destination without an address: %+v", d)
 			}
 		}
 		_, _ = decodeFamily(b)

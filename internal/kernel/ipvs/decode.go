@@ -87,13 +87,13 @@ func (s *service) server() (kernel.Server, error) {
 		Flags:     s.flags & kernel.FlagsConfigurable,
 	}
 	if server.Flags&kernel.FlagPersistent != 0 {
-		server.Timeout = s.timeout // the kernel also stores a timeout for other servers, without effect
+		server.Timeout = s.timeout // for other servers, the kernel stores a timeout that has no effect
 	}
 	server.MaskBits, err = maskBits(inet.FamilyOf(addr), s.netmask)
 	return server, err
 }
 
-// address reads an address: the kernel sends 16 bytes for both families.
+// address decodes an address. The kernel sends 16 bytes for either family.
 func address(family uint16, b []byte) (netip.Addr, error) {
 	switch {
 	case family == unix.AF_INET && len(b) >= 4:

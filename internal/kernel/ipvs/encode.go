@@ -39,14 +39,14 @@ func appendKey(b []byte, k kernel.ServerKey) []byte {
 	return nlbatch.AppendBigUint16(b, svcPort, k.Addr.Port())
 }
 
-// requestSize is enough for the attributes of any request, so that encoding allocates once.
+// requestSize is enough for the attributes of any request, so encoding allocates only once.
 const requestSize = 160
 
 func encodeKey(k kernel.ServerKey) []byte {
 	return nlbatch.AppendNest(make([]byte, 0, requestSize), attrService, func(b []byte) []byte { return appendKey(b, k) })
 }
 
-// encodeServer encodes a virtual server in full, as creation and update require.
+// encodeServer encodes all attributes of a virtual server. The kernel requires them for both creation and update.
 func encodeServer(s kernel.Server) ([]byte, error) {
 	if err := checkAddress(s.Key.Addr); err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func flagsAndMask(flags uint32) []byte {
 	return binary.NativeEndian.AppendUint32(b, allFlags)
 }
 
-// netmask is a mask for IPv4 and a prefix length for IPv6. A length of 0 means the whole address: an IPv4 server with mask 0 would treat all
-// clients as one, and the kernel rejects 0 for IPv6.
+// netmask is a mask for IPv4 and a prefix length for IPv6. A length of 0 means the whole address, because an IPv4 server with mask 0 would
+// treat all clients as one, and the kernel rejects 0 for IPv6.
 func netmask(s kernel.Server) ([]byte, error) {
 	family, length := s.Key.Family(), int(s.MaskBits)
 	if length == 0 {
@@ -96,7 +96,7 @@ func maskBits(f inet.Family, v []byte) (uint8, error) {
 	return uint8(bits.OnesCount32(m)), err
 }
 
-// encodeDestination encodes all attributes of a destination, as the kernel requires even to change a weight.
+// encodeDestination encodes all attributes of a destination. The kernel requires them even if only the weight changes.
 func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte {
 		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)

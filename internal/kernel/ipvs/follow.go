@@ -75,7 +75,7 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return observed, nil
 }
 
-// memory contains the results of the last read, by name. Entries that a read does not return are dropped.
+// memory contains the results of the last read, by name. The next read drops entries that no longer exist.
 type memory[V any] struct {
 	entries map[string]*remembered[V]
 	reading uint64
@@ -152,7 +152,7 @@ type procMemory struct {
 	lines *bufio.Reader
 	seed  maphash.Seed
 
-	// text contains the lines of the virtual server that is being read; stable contains its destination lines, after withoutCounters.
+	// text contains the lines of the virtual server that is being read; stable contains its destination lines without counters.
 	text, stable []byte
 	// header is the length of the first line of text; 0 if text is empty.
 	header int
@@ -160,7 +160,7 @@ type procMemory struct {
 
 type listed struct {
 	hash   uint64
-	parsed destinations // only this server's; none for a firewall-mark server
+	parsed destinations // contains only this server; empty for a firewall-mark server
 }
 
 func newProcMemory() procMemory {
@@ -236,8 +236,8 @@ func (m *procMemory) all() destinations {
 	return all
 }
 
-// withoutCounters removes the connection counts from a destination's line, unless its weight is 0: the agent waits for the last connection
-// of such a destination.
+// withoutCounters removes the connection counts from a destination's line, unless its weight is 0. The agent needs the counts of a
+// destination with weight 0 to detect when its last connection has ended.
 func withoutCounters(line []byte) []byte {
 	rest := bytes.TrimRight(line, " \n")
 	for range 2 {

@@ -32,7 +32,7 @@ func procLine(addr, weight, active int) string {
 	return fmt.Sprintf("  -> %08X:1F90      Masq    %-6d %-10d %-10d\n", 11<<24+addr, weight, active, 0)
 }
 
-// After any change of a table between reads, a Follower returns the same as a new read.
+// Whatever changes between two reads, a Follower returns the same result as a new read.
 func TestFollowProc(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, table := newProcMemory(), procTable{}
@@ -106,7 +106,7 @@ func TestFollowingAllocatesNothing(t *testing.T) {
 	var err error
 	allocs := testing.AllocsPerRun(5, func() { changed, err = memory.read(bytes.NewReader(busier)) })
 	if changed || err != nil || allocs > 10 {
-		t.Errorf("changed: %t, error: %v, %v allocations", changed, err, allocs)
+		t.Errorf("read reported changes: %t, error: %v, %v allocations; want no changes and at most 10 allocations", changed, err, allocs)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Attributes that only an inspection reads; see genl.go for the others.
+// Attributes that only Inspect reads; see genl.go for the others.
 const (
 	svcStats     = 10
 	svcEngine    = 11

@@ -20,7 +20,7 @@ import (
 // Addresses and ports are hexadecimal; IPv6 addresses have no brackets.
 const connFile = "/proc/thread-self/net/ip_vs_conn"
 
-// Connections lists the connections. A read may miss or repeat connections if the table changes meanwhile.
+// Connections lists the connections. A read may miss or repeat connections if the table changes during the read.
 func Connections() ([]kernel.Connection, error) {
 	text, err := os.ReadFile(connFile)
 	if err != nil {

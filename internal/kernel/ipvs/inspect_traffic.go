@@ -9,7 +9,7 @@ import (
 )
 
 // Traffic returns the traffic of every virtual server except firewall-mark servers. It requests one dump and, if endpoints is true, another
-// one for each virtual server.
+// dump for each virtual server.
 func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)

@@ -107,7 +107,7 @@ func randomServer(r *rand.Rand) kernel.Server {
 		MaskBits:  uint8(f.Bits()),
 	}
 	if s.Scheduler == "sh" || s.Scheduler == "mh" {
-		s.Flags &^= kernel.FlagSched3 // has no meaning for them, and ipvsadm does not print it
+		s.Flags &^= kernel.FlagSched3 // these schedulers ignore the flag, and ipvsadm does not print it
 	}
 	if s.Key.Protocol == inet.UDP {
 		s.Flags |= r.Uint32() & kernel.FlagOnePacket
@@ -173,7 +173,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// narrow is a table as the library reads it: weights are truncated to 16 bits.
+// narrow returns the table as the library reads it, with weights truncated to 16 bits.
 func narrow(all table) table {
 	out := table{}
 	for key, s := range all {
@@ -369,7 +369,7 @@ func TestRequestsAreBatched(t *testing.T) {
 	must(t, b, ops...)
 	sends := int(b.Stats().Sends - before.Sends)
 	if len(ops)/sends < 64 {
-		t.Errorf("%d requests in %d sends", len(ops), sends)
+		t.Errorf("%d requests needed %d sends", len(ops), sends)
 	}
 	before = b.Stats()
 	readAll(t, b)
@@ -429,7 +429,7 @@ func TestReadForeignServers(t *testing.T) {
 	}
 }
 
-// In a namespace that never had an address, the kernel cannot determine the type of a destination's address.
+// In a namespace that has never had an address, the kernel cannot determine the type of a destination's address.
 func TestLoopbackDown(t *testing.T) {
 	labtest.NetNS(t)
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

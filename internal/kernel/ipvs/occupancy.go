@@ -12,7 +12,7 @@ import (
 // Occupancy is the number of IPVS connections, and the number of hash buckets of the connection table.
 type Occupancy struct{ Connections, Buckets uint64 }
 
-// ReadOccupancy reads the whole list of virtual servers, because the kernel keeps no total of connections.
+// ReadOccupancy reads the whole list of virtual servers, because the kernel does not report the total number of connections.
 func ReadOccupancy() (Occupancy, error) {
 	file, err := os.Open(procFile)
 	if err != nil {

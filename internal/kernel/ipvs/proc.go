@@ -131,11 +131,11 @@ func parseProcDestination(b []byte) (kernel.ObservedDestination, error) {
 		if err != nil {
 			return kernel.ObservedDestination{}, err
 		}
-		numbers[i] = uint32(max(n, 0)) // connection counters may read below zero for a moment
+		numbers[i] = uint32(max(n, 0)) // connection counters can be negative for a moment
 	}
 	return kernel.ObservedDestination{
 		Destination: kernel.Destination{Addr: addr, Weight: numbers[0]},
-		Forwarding:  procForwarding[string(forward)], // unnamed methods are printed as Masq
+		Forwarding:  procForwarding[string(forward)], // the kernel prints unknown methods as Masq
 		Stats:       kernel.DestinationStats{Active: numbers[1], Inactive: numbers[2]},
 	}, nil
 }

@@ -16,9 +16,8 @@ var impossible = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified
 
 // Schedulers reports which of these schedulers are in the kernel. Schedulers that could not be checked are absent from the result.
 //
-// It requests a virtual server with an invalid IPv6 prefix length: the kernel looks up the scheduler first, loads its module if it exists,
-// and only then rejects the length.
-// https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
+// It requests a virtual server with an invalid IPv6 prefix length. The kernel looks up the scheduler first, loads its module if it exists,
+// and only then rejects the length. https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func (b *Backend) Schedulers(ctx context.Context, names []string) map[string]bool {
 	reqs := make([]nlbatch.Request, len(names))
 	for i, name := range names {

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxTimeout is valid on every kernel: the kernel counts timeouts in ticks, up to 1000 per second.
+// maxTimeout is valid on every kernel. Kernels count timeouts in ticks, at most 1000 per second.
 const maxTimeout = math.MaxInt32 / 1000 * time.Second
 
 // Timeouts reads the timeouts of IPVS connections.

@@ -26,7 +26,7 @@ func TestReadDuringWrites(t *testing.T) {
 	const reads = 50
 	missed := 0
 	for range reads {
-		time.Sleep(time.Millisecond) // without a pause, a virtual clock would stop
+		time.Sleep(time.Millisecond) // without a pause, a virtual clock would not advance
 		got := readAll(t, b)
 		for key, s := range want {
 			other, ok := got[key]
@@ -82,7 +82,7 @@ func churnUntil(ctx context.Context, ns int) error {
 		if err := errors.Join(b.Apply(context.Background(), ops)...); err != nil {
 			return err
 		}
-		time.Sleep(time.Millisecond) // without a pause, a virtual clock would stop
+		time.Sleep(time.Millisecond) // without a pause, a virtual clock would not advance
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (f *Fake) DelServer(key kernel.ServerKey) error {
 	return f.admin(kernel.Delete, kernel.Server{Key: key})
 }
 
-// ClearServers implements Admin: ipvsadm -C.
+// ClearServers does what ipvsadm -C does.
 func (f *Fake) ClearServers() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// After a successful operation, the known state (kernel.State.Advance) equals the kernel.
+// After a successful operation, kernel.State.Advance updates the known state to match the kernel.
 func TestAdvance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Chains...)
@@ -45,7 +45,7 @@ func planned(op kernel.Op) bool {
 		// A replaced set keeps only members that fit, so the agent reads the kernel again.
 		return op.Verb != kernel.Update
 	case kernel.Ruleset:
-		return len(o.Chains) == len(Chains) // a ruleset contains all our chains
+		return len(o.Chains) == len(Chains) // true if the ruleset contains all our chains
 	}
 	return true
 }

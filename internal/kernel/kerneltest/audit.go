@@ -14,8 +14,8 @@ type slowness struct {
 	random *rand.Rand
 }
 
-// SlowAudits makes audits take this long, as they would with many objects. An audit reads each object at its start or at its end, at
-// random. If anything is written during an audit, it also misses some unchanged objects, as nftables and IPVS dumps do.
+// SlowAudits makes audits take this long, as they would with many objects. An audit reads each object either when it starts or when it
+// ends, at random. If anything is written during an audit, it also misses some unchanged objects, as nftables and IPVS dumps do.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

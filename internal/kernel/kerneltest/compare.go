@@ -23,8 +23,8 @@ func diffValues(want, have any) string {
 	)
 }
 
-// A reader may omit a family without our rules, and a built-in chain without our jumps. cmpopts.IgnoreMapEntries would also ignore an
-// entry that is empty on one side only.
+// A reader may omit a family without our rules, and a built-in chain without our jumps. cmpopts.IgnoreMapEntries would also ignore an entry
+// that is empty in only one of the two states.
 func presentFamilies(all map[inet.Family]kernel.RulesView) map[inet.Family]kernel.RulesView {
 	present := map[inet.Family]kernel.RulesView{}
 	for family, v := range all {

@@ -136,10 +136,10 @@ func (b *bench) exists(creation kernel.Op) {
 	b.Helper()
 	before := b.read()
 	holds(b, creation.String(), b.whatExists(), meaning(b.apply(creation)[0]))
-	b.unchanged("a creation of what exists", before)
+	b.unchanged("creating an existing object", before)
 }
 
-// whatExists returns the expected meaning of creating a virtual server that already exists. If nftables does the load balancing, the
+// whatExists returns the expected result of creating a virtual server that already exists. If nftables does the load balancing, the
 // creation succeeds.
 func (b *bench) whatExists() string {
 	if b.Balanced {
@@ -151,7 +151,7 @@ func (b *bench) whatExists() string {
 func (b *bench) unchanged(what string, before *kernel.State) {
 	b.Helper()
 	if diff := Diff(before, b.read()); diff != "" {
-		b.Errorf("%s changed (-before +after):\n%s", what, diff)
+		b.Errorf("%s changed the kernel (-before +after):\n%s", what, diff)
 	}
 }
 

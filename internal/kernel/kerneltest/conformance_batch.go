@@ -39,9 +39,9 @@ func orderInOneBatch(b *bench) {
 	holds(b, "server", observed(persistent(plain(key), 60, 32), dest("10.244.0.1:80", 0)), full.Servers[key])
 	b.must(down...)
 	empty.Sysctls["net/ipv4/ip_forward"] = "1"
-	b.unchanged("up and down", empty)
+	b.unchanged("creating and deleting everything", empty)
 	b.must(append(up, down...)...)
-	b.unchanged("creations and deletions in one batch", empty)
+	b.unchanged("creating and deleting in one batch", empty)
 	b.must(op(kernel.Ensure, kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "0"}))
 
 	// An operation and its opposite alternate; the last one wins.
@@ -118,7 +118,7 @@ func numberedDest(i int) kernel.Destination {
 func noOps(b *bench) {
 	before := b.read()
 	b.apply()
-	b.unchanged("no operation", before)
+	b.unchanged("an empty batch", before)
 }
 
 // After cancellation, no operation takes effect or is reported as successful.
@@ -129,14 +129,14 @@ func canceled(b *bench) {
 	all := creates(kernel.DummyDevice{}, setNamed("A"), plain(tcp("10.96.0.1:80")))
 	for i, err := range b.Apply(ctx, all) {
 		if err == nil {
-			b.Errorf("%s: done although canceled", all[i])
+			b.Errorf("%s succeeded although the context was canceled", all[i])
 		}
 	}
 	if _, err := b.Read(ctx); err == nil {
-		b.Error("read although canceled")
+		b.Error("Read succeeded although the context was canceled")
 	}
 	if _, err := b.Lookup(ctx, []kernel.ServerKey{tcp("10.96.0.1:80")}); err == nil {
-		b.Error("looked up although canceled")
+		b.Error("Lookup succeeded although the context was canceled")
 	}
 	b.unchanged("canceled operations", before)
 }

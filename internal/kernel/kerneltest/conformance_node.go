@@ -25,7 +25,7 @@ func nodeAddresses(b *bench) {
 	b.must(creates(kernel.DummyDevice{}, bound(ip4(96, 1)), bound(ip6(96, 1)), bound(a))...)
 	want("virtual addresses are not the node's", a2, a, six)
 	b.byAdmin(b.Admin.DelNodeAddress(a))
-	want("one address less", a2, six)
+	want("after removing an address", a2, six)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

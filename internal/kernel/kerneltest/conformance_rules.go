@@ -116,7 +116,7 @@ func rulesRefusals(b *bench) {
 	if err := b.apply(op(kernel.Ensure, bad))[0]; err == nil {
 		b.Error("a jump to a missing chain was accepted")
 	}
-	holds(b, "a table with a bad rule is not changed", before, b.read().Rules[inet.IPv4].Chains[filterChain])
+	holds(b, "a table with a bad rule", before, b.read().Rules[inet.IPv4].Chains[filterChain])
 	b.must(op(kernel.Ensure, typical(inet.IPv4, 0)))
 	holdsRules(b, "repaired", typical(inet.IPv4, 0))
 }

@@ -54,7 +54,7 @@ func (b *bench) sums(servers, members int) {
 		}
 	}
 	if len(s.Sets) != 1 || len(s.Servers) != len(read.Servers) {
-		b.Errorf("sets %v, virtual servers %v", s.Sets, s.Servers)
+		b.Errorf("the summary contains unexpected sets %v or virtual servers %v", s.Sets, s.Servers)
 	}
 	for key, server := range s.Servers {
 		if !server.SameConfig(read.Servers[key]) {

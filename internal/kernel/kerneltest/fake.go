@@ -27,7 +27,7 @@ type Fake struct {
 	leftovers kernel.Leftovers
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
-	// marked counts firewall-mark virtual servers. touched contains the values of TouchRules.
+	// marked counts firewall-mark virtual servers. touched contains the values set by TouchRules.
 	marked    int
 	touched   map[inet.Family]uint64
 	nodeAddrs map[netip.Addr]struct{}
@@ -90,8 +90,8 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State returns what Read would return without faults, plus the connection limits of destinations. Tests use it for assertions: it is not
-// counted and never fails.
+// State returns what Read would return without faults, plus the connection limits of destinations. Tests use it for assertions, because it
+// is not counted and never fails.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +235,7 @@ func (f *Fake) dispatch(op kernel.Op) error {
 	return fmt.Errorf("the fake does not support objects of type %T", op.Object)
 }
 
-// errVerb reports a bug in the caller, not an error of the kernel.
+// errVerb reports a bug in the caller, not a kernel error.
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
 // OnOp sets a function that is called with each operation and its result, so that a test can check what a packet would see between two

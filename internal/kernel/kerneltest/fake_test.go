@@ -133,8 +133,8 @@ func TestSmallDumps(t *testing.T) {
 	}
 }
 
-// The seeds are small, because the fuzzer minimizes each interesting input, which takes a number of runs quadratic in the input's length.
-// With world as the seed, it tried only two inputs in 15 seconds.
+// The seeds are small, because the fuzzer minimizes each interesting input, and the number of runs grows with the square of the input's
+// length. With world as the seed, it tried only two inputs in 15 seconds.
 func FuzzParseDump(f *testing.F) {
 	for _, text := range small() {
 		f.Add(text)
@@ -146,7 +146,7 @@ func FuzzParseDump(f *testing.F) {
 		}
 		again, err := parseDump(fake.Dump())
 		if err != nil {
-			t.Fatalf("its own dump: %v\n%s", err, fake.Dump())
+			t.Fatalf("parsing the fake's own dump: %v\n%s", err, fake.Dump())
 		}
 		if diff := cmp.Diff(fake.Dump(), again.Dump()); diff != "" {
 			t.Error(diff)
@@ -217,7 +217,7 @@ func TestCrash(t *testing.T) {
 		t.Errorf("read after the crash: %v", err)
 	}
 	if !f.Restart() || f.Restart() {
-		t.Error("want one crash")
+		t.Error("Restart did not report exactly one crash")
 	}
 	if diff := cmp.Diff("ip link add kube-ipvs0 type dummy\nipvsadm -A -t 10.96.0.1:80 -s rr\n", f.Dump()); diff != "" {
 		t.Error(diff)
@@ -275,7 +275,7 @@ func TestHookAndCounts(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := f.TakeCounts().Writes(); n != 0 {
-		t.Errorf("%d writes counted twice", n)
+		t.Errorf("%d writes were counted twice", n)
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 
 // Faults make calls fail at random.
 type Faults struct {
-	// Probability that a call fails: an operation, Read, Lookup, Summarize, NodeAddresses, Network, Listeners or EndFlows. Half of the
-	// failed operations take effect, as if only the reply were lost.
+	// Probability is the probability that a call fails: an operation, Read, Lookup, Summarize, NodeAddresses, Network, Listeners or EndFlows.
+	// Half of the failed operations take effect, as if only the reply were lost.
 	Probability float64
 	Seed        uint64
-	// Errors to fail with; nil means the usual errors under memory pressure.
+	// Errors contains the errors to choose from. If it is nil, calls fail with the usual errors under memory pressure.
 	Errors []error
 }
 
-// DefaultFaults fail one call in ten, so that every test of the agent also covers its error paths.
+// DefaultFaults makes one call in ten fail, so that every test of the agent also covers its error paths.
 func DefaultFaults(seed uint64) Faults { return Faults{Probability: 0.1, Seed: seed} }
 
 var pressure = []error{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.ETIMEDOUT}
@@ -45,9 +45,9 @@ type faults struct {
 	missed  map[kernel.ServerKey]struct{}
 	refuse  func(kernel.Op) error
 	stuck   kernel.RulesError // why rules can be neither read nor written
-	crashIn int               // operations until the crash; negative: never
+	crashIn int               // operations until the crash; negative if there is none
 	crashed bool
-	failIn  int // operations until failAs is returned; 0: never
+	failIn  int // operations until failAs is returned; 0 if it never is
 	failAs  fault
 }
 
@@ -176,7 +176,7 @@ func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.faults.refuse = refuse
 }
 
-// Stick makes the iptables programs of these families hang: their rules can be neither read nor written.
+// Stick makes the iptables programs of these families hang, so their rules can be neither read nor written.
 func (f *Fake) Stick(families ...inet.Family) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,7 +252,7 @@ func (f *Fake) CrashAfter(n int) {
 	f.faults.crashIn = n
 }
 
-// Restart reports whether there was a crash, and ends it. The kernel keeps its state.
+// Restart reports whether the agent has crashed, and makes calls succeed again. The kernel keeps its state.
 func (f *Fake) Restart() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,7 +24,7 @@ func (f *Fake) EndFlows(ctx context.Context, protocols []inet.Protocol, stale fu
 	if err := errors.Join(ctx.Err(), fault.err); err != nil && !fault.lost {
 		return 0, fmt.Errorf("end flows: %w", err)
 	}
-	// Do not hold the lock: stale may read the kernel.
+	// Do not hold the lock, because stale may read the kernel.
 	ended := map[kernel.Flow]bool{}
 	for _, flow := range flows {
 		answered := flow.Key.Protocol == inet.TCP && !flow.Unanswered

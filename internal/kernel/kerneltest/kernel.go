@@ -35,7 +35,7 @@ type Kernel interface {
 	// Schedulers reports which of these schedulers are available, and loads their modules if possible. Schedulers that it could not
 	// check are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
-	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
+	// FindOldRules returns rules that a previous run of the agent left behind in the other iptables variant.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
 	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if it is
 	// unanswered. Like Audit, it may be called while another method runs.

@@ -161,8 +161,8 @@ func (f *Fake) applyRules(verb kernel.Verb, rules kernel.Ruleset) error {
 	return errVerb("a ruleset")
 }
 
-// Like iptables-restore --noflush, ensureRules writes each table completely or not at all. If it rejects a table, earlier tables stay
-// written.
+// Like iptables-restore --noflush, ensureRules writes each table completely or not at all. If it rejects a table, the tables that it has
+// already written stay.
 func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	for _, table := range tableOrder {
 		next := maps.Clone(f.tables[rules.Family])
@@ -309,7 +309,7 @@ func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.oldRules = rules
 }
 
-// AdoptRecords adopts nothing, because no earlier run has left records in the fake.
+// AdoptRecords adopts nothing, because the fake contains no records of an earlier run.
 func (f *Fake) AdoptRecords(ctx context.Context) error { return ctx.Err() }
 
 // FindOldRules implements Kernel.

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// schedulers lists the schedulers of every kernel since 4.18 (net/netfilter/ipvs/ip_vs_*.c). Only some distributions build twos, which was
-// added in Linux 5.12.
+// schedulers lists the schedulers that every kernel since 4.18 has (net/netfilter/ipvs/ip_vs_*.c). Only some distributions build twos,
+// which was added in Linux 5.12.
 var schedulers = []string{
 	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
 }
@@ -172,11 +172,11 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	defer f.mu.Unlock()
 	s := f.servers[d.Server]
 	if s == nil {
-		panic(fmt.Sprintf("no virtual server %s for connections", d.Server))
+		panic(fmt.Sprintf("SetConnections: virtual server %s does not exist", d.Server))
 	}
 	have, ok := s.destinations[d.Addr]
 	if !ok {
-		panic(fmt.Sprintf("no destination %s of %s for connections", d.Addr, d.Server))
+		panic(fmt.Sprintf("SetConnections: destination %s of %s does not exist", d.Addr, d.Server))
 	}
 	have.Stats = stats
 	s.destinations[d.Addr] = have

@@ -26,7 +26,7 @@ func (f *Fake) applyTimeouts(verb kernel.Verb, want kernel.Timeouts) error {
 	return nil
 }
 
-// SetTimeouts implements Admin: ipvsadm --set.
+// SetTimeouts does what ipvsadm --set does.
 func (f *Fake) SetTimeouts(t kernel.Timeouts) error { return f.admin(kernel.Ensure, t) }
 
 func (f *Fake) dumpTimeouts() []string {

@@ -132,7 +132,7 @@ func record(t testing.TB) {
 	}
 }
 
-// go test starts in the directory of the package under test.
+// go test runs tests in the directory of their package.
 func packagePath() string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -15,7 +15,7 @@ const ownNetNS = "/proc/thread-self/ns/net"
 // Namespace is a network namespace that exists until its test ends.
 type Namespace struct{ fd int }
 
-// NetNS calls Need, and moves the test into a new network namespace with loopback up until the test ends.
+// NetNS calls Need, and moves the test into a new network namespace until the test ends. The loopback interface is up.
 //
 // The calling goroutine and the processes that it starts are in the namespace. Goroutines and subtests that it starts are not;
 // subtests call Enter. Files such as /proc/net/... must be read as /proc/thread-self/net/...

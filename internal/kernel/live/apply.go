@@ -12,8 +12,8 @@ type applier interface {
 	Apply(ctx context.Context, ops []kernel.Op) []error
 }
 
-// Apply tries every operation in order and returns one result per operation: an error or nil. Consecutive operations of the same backend
-// reach it together, so that it can batch them.
+// Apply tries every operation in order and returns one result per operation: an error or nil. It passes consecutive operations to a backend
+// in one call, so that the backend can batch them.
 //
 // If Apply creates anything, it also takes over a kube-ipvs0 that another program created.
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {

@@ -20,12 +20,12 @@ import (
 
 // Config selects the parts of the kernel to read.
 type Config struct {
-	// SetPrefix is the prefix of the names of the sets to read.
+	// SetPrefix is the name prefix of the sets to read.
 	SetPrefix string
 	// Chains are the agent's own chains. Other chains are not read.
 	Chains  []kernel.ChainID
 	Sysctls []string
-	// Families are the families for which this iptables variant works (iptables.Detect).
+	// Variant is the iptables variant. Families are the families for which it works (iptables.Detect).
 	Variant  iptables.Variant
 	Families []inet.Family
 	// Unsure contains the families whose programs have just hung or failed.
@@ -37,14 +37,14 @@ type Config struct {
 // Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace
 // of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread.
 //
-// Kernel is not safe for concurrent use. Exceptions are Watch, EndFlows, Audit, Summarize, FindOldRules and, for each family, one Apply
-// with only rules.
+// Kernel is not safe for concurrent use. The exceptions are Watch, EndFlows, Audit, Summarize, FindOldRules and, for each family, one Apply
+// that writes only rules.
 type Kernel struct {
 	reader
 	families   []inet.Family
 	iptables   *iptables.Backend        // nil if rules are in nftables
 	patients   map[inet.Family]*patient // wait for iptables; nil if rules are in nftables
-	nft        *nft.Backend             // of the rules; nil if rules are in iptables
+	nft        *nft.Backend             // for the rules; nil if rules are in iptables
 	old        *old
 	leftovers  *leftovers
 	conntrack  *conntrack.Backend
@@ -53,8 +53,8 @@ type Kernel struct {
 	forgetter  *balance.Forgetter // nil if IPVS does the load balancing
 }
 
-// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. Several such errors are
-// joined.
+// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and includes the remedy. Open joins several
+// such errors.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}}
 	rules, err := k.openRules(cfg)
@@ -104,8 +104,8 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	return &taken{nft: b, families: cfg.Families}, nil
 }
 
-// LimitWaits bounds how long the kernel's methods wait for iptables. The bound depends on the durations of earlier calls. Without
-// LimitWaits, methods wait until the iptables processes end.
+// LimitWaits limits how long the kernel's methods wait for iptables. The limit depends on how long earlier calls took. Without LimitWaits,
+// methods wait until the iptables processes end.
 func (k *Kernel) LimitWaits() {
 	for _, p := range k.patients {
 		p.limitWaits()

@@ -18,12 +18,12 @@ import (
 // only commands look for leftovers.
 type leftovers struct{ chains []kernel.ChainID }
 
-// FindLeftovers returns what kube-proxy has left on this node. chains lists chains that may belong to the agent.
+// FindLeftovers returns what kube-proxy left behind on this node. chains lists chains that may belong to the agent.
 func FindLeftovers(ctx context.Context, chains []kernel.ChainID) (kernel.Leftovers, error) {
 	return (&leftovers{chains}).find(ctx)
 }
 
-// FindLeftovers returns what kube-proxy has left on this node.
+// FindLeftovers returns what kube-proxy left behind on this node.
 func (k *Kernel) FindLeftovers(ctx context.Context) (kernel.Leftovers, error) {
 	return k.leftovers.find(ctx)
 }
@@ -33,7 +33,7 @@ func (l *leftovers) tables(v iptables.Variant) *iptables.Backend {
 }
 
 func (l *leftovers) find(ctx context.Context) (found kernel.Leftovers, err error) {
-	used := map[string]string{} // ipsets by rules that stay
+	used := map[string]string{} // for each ipset, a remaining rule that uses it
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
 		more, sets, err := l.tables(v).FindLeftovers(ctx)
 		if err != nil {

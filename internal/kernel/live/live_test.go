@@ -57,7 +57,7 @@ func subjects(variant iptables.Variant) kerneltest.Open {
 	}
 }
 
-// Consecutive operations of one backend need one system call.
+// Consecutive operations for one backend need only one system call.
 func TestBatches(t *testing.T) {
 	k := open(t, iptables.NFT)
 	f := kerneltest.MustParseDump("ipvsadm -A -t 10.96.0.1:80 -s rr\n" +

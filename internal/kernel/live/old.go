@@ -108,7 +108,7 @@ func (o *old) hasRecords() bool {
 }
 
 // records lists the operations that write the records of the other rule layer to the current rule layer. The seal comes last, so that an
-// agent that is killed halfway continues at its next start.
+// agent that is killed halfway continues when it restarts.
 func (o *old) records(have *kernel.State) []kernel.Op {
 	var sets, members, seals []kernel.Op
 	for _, r := range o.cfg.Records {
@@ -204,8 +204,8 @@ func (o *old) remove(ctx context.Context, op kernel.Op) error {
 	}
 }
 
-// removeSets deletes the records first, so that a later run does not inherit outdated records. It empties sets that rules still use,
-// the set of virtual addresses first: the rules reject packets to virtual addresses that are in no other set.
+// removeSets deletes the records first, so that a later run does not inherit outdated records. If rules still use a set, it empties the set
+// instead. The set of virtual addresses comes early, because the rules reject packets to virtual addresses that are in no other set.
 func (o *old) removeSets(ctx context.Context) error {
 	sets, members, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
 	if err != nil {
@@ -275,8 +275,8 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier run left in the other rule layer. FindOldRules, and an Apply that removes old rules, may be called
-// while another method runs. Even if a program hangs, both return soon after their context ends.
+// FindOldRules returns what an earlier run left behind in the other rule layer. FindOldRules, and an Apply that removes old rules, may be
+// called while another method runs. Even if a program hangs, both return soon after their context ends.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()

@@ -62,7 +62,7 @@ func oldRuleset() kernel.Ruleset {
 	}
 }
 
-// An agent that has nothing to adopt does not read the old rules: reading them would start processes.
+// If there is nothing to adopt, the agent does not read the old rules, because that would start processes.
 func TestNothingToAdopt(t *testing.T) {
 	labtest.NetNS(t)
 	k := movable(t, Config{Variant: iptables.NFT})

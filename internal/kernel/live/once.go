@@ -11,8 +11,8 @@ import (
 
 // The functions in this file are for commands. Each opens a backend, reads its objects once, and closes it.
 
-// FindMode returns the mode of the agent that wrote this node's kernel state. It ignores nftables errors: either no agent has used nftables
-// on this node, or the functions below return a better error.
+// FindMode returns the mode of the agent that wrote this node's kernel state. It ignores nftables errors, because either no agent has used
+// nftables on this node, or the functions below return a better error.
 func FindMode(ctx context.Context) kernel.Mode {
 	b, err := nft.New(inet.Families, nil)
 	if err != nil {

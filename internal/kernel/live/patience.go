@@ -59,15 +59,15 @@ const (
 	// remembered is the number of recent calls that determine the time limit of the next call. longestWait is the highest time limit.
 	remembered  = 10
 	longestWait = 30 * time.Second
-	// shortWait is the time limit of a call after a failed call. If a read exceeds it, the next read returns the late result.
+	// shortWait is the time limit of a call after a failed call. If a read takes longer, the next read returns its result.
 	shortWait = time.Second
 	// maxLate is the maximum age of the result of a read that ended late.
 	maxLate = 2 * longestWait
 )
 
 // patient runs the iptables backend's calls for one family in a separate goroutine, one at a time. It waits for them only for a limited
-// time, because iptables programs can hang (I16). The limit depends on how long calls take on this node. If a read ends late, the next
-// call of Read returns its result.
+// time, because iptables programs can hang (I16). The limit depends on how long calls take on this node. If a read ends late, the next call
+// to Read returns its result.
 type patient struct {
 	tables tables
 	family inet.Family
@@ -80,7 +80,7 @@ type patient struct {
 	mu sync.Mutex
 	// If limited is false, calls have no time limit.
 	limited bool
-	// doing is the last call, and since is the time at which it started.
+	// doing describes the last call, and since is when it started.
 	doing string
 	since time.Time
 	// troubleSince is the start of the first failed or late call since the last success. It is zero if there is none.
@@ -134,7 +134,7 @@ func (p *patient) Read(ctx context.Context) (kernel.RulesView, error) {
 
 func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	p.mu.Lock()
-	p.late = nil // about to become stale, as is the result of a read that is still in progress
+	p.late = nil // the write makes this result stale, and also that of a read in progress
 	p.writes++
 	p.mu.Unlock()
 	var failure error
@@ -149,10 +149,11 @@ func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	if known {
 		return failure
 	}
-	return fmt.Errorf("%s: %w", op, err) // failure cannot be used: the call may still write it
+	return fmt.Errorf("%s: %w", op, err) // do not use failure, because the call may still write it
 }
 
-// errOfOperation means that the operation's result contains the error. The rules may be wrong, so the error does not affect troubleSince.
+// errOfOperation means that an operation failed. The cause may be the rules rather than the iptables programs, so the error does not affect
+// troubleSince.
 var errOfOperation = errors.New("the operation failed")
 
 // do runs a call. It returns a StuckError if the call fails or has not ended in time. known is true if the call has ended; only then may
@@ -212,7 +213,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 	return false, kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince}
 }
 
-// acquire waits until no other call runs, at most for the time limit of a call.
+// acquire waits until no other call is running, but no longer than the time limit of a call.
 func (p *patient) acquire(ctx context.Context) bool {
 	patience, stop := p.patience()
 	defer stop()
@@ -254,7 +255,7 @@ func (p *patient) limit() time.Duration {
 	return min(limit, longestWait)
 }
 
-// note records how a call ended. Only a success resets troubleSince: killing a hung program does not make it work.
+// note records how a call ended. Only a success resets troubleSince, because killing a hung program does not make it work.
 func (p *patient) note(start time.Time, err error) {
 	if errors.Is(err, errOfOperation) {
 		return

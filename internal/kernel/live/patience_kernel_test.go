@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// slowPrograms puts programs into PATH. Before they read the rules, they wait until a file disappears.
+// slowPrograms adds iptables programs to PATH that wait until a file disappears before they read the rules.
 func slowPrograms(t *testing.T) (block, unblock func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -112,14 +112,14 @@ func TestIPTablesHangs(t *testing.T) {
 		t.Errorf("writing: %v", errs)
 	}
 	select {
-	case <-k.ended: // what Watch reports when it begins
+	case <-k.ended: // Watch sends one report when it starts
 	default:
 	}
 	unblock()
 	select {
 	case <-k.ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("no notification that the read ended")
+		t.Fatal("Watch did not report that the read ended")
 	}
 	k.readsEverything()
 	if errs := k.Apply(context.Background(), []kernel.Op{rules}); errs[0] != nil {

@@ -62,7 +62,7 @@ func impatient(t *testing.T, check func(waiting)) {
 		}
 		p.limitWaits()
 		check(waiting{p, t, slow})
-		time.Sleep(time.Hour) // running calls end
+		time.Sleep(time.Hour) // let running calls end
 		p.close()
 	})
 }
@@ -177,7 +177,7 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A failed write returns its error, because the rules may be wrong. Only a write that hangs is stuck.
+// A failed write returns its error, because the cause may be the rules. Only a write that hangs counts as stuck.
 func TestFailingWrite(t *testing.T) {
 	impatient(t, func(w waiting) {
 		failure := errors.New("no such module")
@@ -229,7 +229,7 @@ func TestOutdatedLateResults(t *testing.T) {
 	}
 }
 
-// A stopping caller does not wait, even for a program that cannot be killed.
+// When the agent stops, a call returns immediately, even if its program cannot be killed.
 func TestStopDuringACall(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(4 * time.Second)
@@ -248,7 +248,7 @@ func TestStopDuringACall(t *testing.T) {
 	})
 }
 
-// While iptables is stuck, a failed write does not end this state. Only a success does.
+// iptables still counts as stuck after a failed write. Only a success ends that state.
 func TestFailingWritesEndNoTrouble(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.slow.become(30*time.Second, context.DeadlineExceeded)
@@ -310,11 +310,11 @@ func TestFamiliesFailAlone(t *testing.T) {
 							told := errors.As(errs[f], &stuck) && stuck.Part == kernel.Programs(f)
 							failed := all.Apply(t.Context(), []kernel.Op{rulesOf(f)})[0] != nil
 							if b := f == broken; found == b || told != b || failed != b {
-								t.Errorf("%s: found %t, %v, failed to write %t", f, found, errs[f], failed)
+								t.Errorf("%s: rules found: %t, error: %v, write failed: %t", f, found, errs[f], failed)
 							}
 						}
 					}
-					time.Sleep(time.Hour) // running calls end
+					time.Sleep(time.Hour) // let running calls end
 				})
 			})
 		}

@@ -120,7 +120,7 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// LookupMembers returns the members that exist.
+// LookupMembers returns the given members that exist.
 func (r *reader) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	return r.sets.LookupMembers(ctx, members)
 }

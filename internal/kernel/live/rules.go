@@ -21,7 +21,7 @@ type sets interface {
 	Close() error
 }
 
-// openSets also returns two functions that list the sets: the second is for callers that list them repeatedly.
+// openSets also returns two functions that list the sets. The second is for callers that list them repeatedly.
 func openSets(cfg Config) (sets, members, members, error) {
 	if cfg.Mode.RulesInNFTables() {
 		b, err := nft.New(cfg.Families, cfg.Chains)

@@ -71,7 +71,8 @@ func (t thread) doFor(ctx context.Context, job func()) error {
 	}
 }
 
-// enter moves the calling thread to a network namespace, unless it is already there: entering needs a capability that the agent may lack.
+// enter moves the calling thread to a network namespace. It does nothing if the thread is already there, because entering requires a
+// capability that the agent may lack.
 func enter(ns *os.File) error {
 	here, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {

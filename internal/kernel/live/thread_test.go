@@ -42,7 +42,7 @@ func TestOldRulesHang(t *testing.T) {
 				if err := call(t.Context(), k); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > oldLimit+endGrace {
 					t.Errorf("running: after %s: %v", time.Since(began), err)
 				}
-				time.Sleep(24 * time.Hour) // what hangs ends
+				time.Sleep(24 * time.Hour) // let the hung program end
 			})
 		})
 	}

@@ -80,7 +80,7 @@ func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []er
 	}
 }
 
-// withoutDevice sets the results of operations on addresses of a device that does not exist (cause is nil) or cannot be used.
+// withoutDevice sets the results of address operations if the device does not exist (cause is nil) or cannot be used.
 func withoutDevice(ops []kernel.Op, errs []error, cause error) {
 	if cause == nil {
 		cause = fmt.Errorf("%s: %w", kernel.Device, kernel.ErrNotFound)
@@ -113,9 +113,9 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 
-// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise, for the node's own IPv6 packets to a pod, the
-// kernel would select a virtual address with a long common prefix as the source, and the reply would not reach the node. The kernel still
-// selects the address for packets to itself.
+// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise, if a virtual address and a pod's address have a
+// long common prefix, the kernel would use the virtual address as the source of the node's own packets to the pod, and the replies would
+// not reach the node. The kernel still uses a virtual address as the source of packets to that address.
 func neverASource() []byte {
 	const preferred, valid = 0, 0xffffffff // seconds; all bits set means forever
 	b := binary.NativeEndian.AppendUint32(nil, preferred)

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The types of the device: some kernels lack the type dummy. A bridge without ports belongs to the agent only if it has the mark.
+// The types of the device. The agent uses the fallback if the kernel lacks the type dummy. A bridge without ports belongs to the agent only
+// if it has the mark.
 const (
 	deviceType   = "dummy"
 	fallbackType = "bridge"
@@ -50,8 +51,8 @@ func (b *Backend) link() (netlink.Link, error) {
 	return link, nil
 }
 
-// The kernel removes all IPv6 addresses from a device whose MTU is below the minimum of IPv6, and accepts none. No packet leaves through
-// kube-ipvs0, so its MTU has no other effect.
+// If the MTU of a device is below the IPv6 minimum, the kernel removes all its IPv6 addresses and accepts no new ones. No packet leaves
+// through kube-ipvs0, so its MTU has no other effect.
 const (
 	minMTU   = 1280
 	usualMTU = 1500
@@ -91,9 +92,8 @@ func isPossible(link netlink.Link) bool {
 	return link.Type() == deviceType || link.Type() == fallbackType
 }
 
-// TakeOver marks a kube-ipvs0 that another program created, such as kube-proxy. It sends nothing if the last lookup
-// found the mark. Otherwise, it uses the index from that lookup, so that the device gets the mark even if it was
-// renamed since.
+// TakeOver marks a kube-ipvs0 that another program created, such as kube-proxy. It sends nothing if the last lookup found the mark.
+// Otherwise, it uses the index from that lookup, so that the device gets the mark even if it has been renamed since then.
 func (b *Backend) TakeOver() {
 	if index := b.known.withoutMark(); index != 0 {
 		b.mark(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}})

@@ -148,7 +148,7 @@ func TestAddresses(t *testing.T) {
 	out, err := exec.Command("ip", "-6", "addr", "show", "dev", kernel.Device).Output()
 	n.must(err)
 	if !strings.Contains(string(out), "nodad") || strings.Contains(string(out), "tentative") {
-		t.Errorf("the IPv6 address must be usable immediately: %s", out)
+		t.Errorf("the IPv6 address is not usable immediately: %s", out)
 	}
 	n.must(n.apply(kernel.Delete, bound("10.96.0.1"), bound("2001:db8::1"), bound("192.0.2.9"), bound("2001:db8::9")))
 	n.want(true, "10.96.0.2")
@@ -248,7 +248,7 @@ func TestNodeAddressesOrNothing(t *testing.T) {
 		t.Errorf("canceled: %v, %v", addrs, err)
 	}
 	n.run("ip link add kube-ipvs0 type bridge && ip addr add 10.0.0.1/32 dev kube-ipvs0")
-	n.wantNode("10.0.0.1", "192.0.2.9") // not our device: a bridge
+	n.wantNode("10.0.0.1", "192.0.2.9") // the device is a bridge, so it is not ours
 }
 
 func TestRenamedDevice(t *testing.T) {
@@ -290,7 +290,7 @@ func TestManyAddresses(t *testing.T) {
 		_, addrs, err := n.ReadDevice(context.Background())
 		n.must(err)
 		if len(addrs) != count {
-			t.Errorf("%d addresses on the device", len(addrs))
+			t.Errorf("the device has %d addresses", len(addrs))
 		}
 	})
 	timed("delete", func() { n.must(n.apply(kernel.Delete, objects...)) })
@@ -340,7 +340,7 @@ func TestNetwork(t *testing.T) {
 	n.run("ip route add 198.51.102.0/24 via 192.0.2.3; ip route add 198.51.103.0/24 dev eth0; ip route del 198.51.102.0/24")
 	n.must(n.apply(kernel.Create, bound("10.96.0.2"), bound("2001:db8::2")))
 	if c := w.takeMoved(); c != 0 {
-		t.Errorf("%d notifications of routes without a new gateway", c)
+		t.Errorf("got %d notifications of routes without a new gateway", c)
 	}
 	n.run("ip route replace default via 192.0.2.7")
 	w.awaitMoved("a new default route")
@@ -380,7 +380,7 @@ func TestBridges(t *testing.T) {
 		n.run(line)
 	}
 	t.Cleanup(func() { n.run("ip netns del kube-ipvs-bridged") })
-	// Without the module br_netfilter the sysctls do not exist.
+	// These sysctls exist only if the module br_netfilter is loaded.
 	filtered := map[inet.Family]bool{}
 	for _, f := range inet.Families {
 		if err := os.WriteFile(SysctlFile(kernel.BridgeFilter(f)), []byte("1"), 0o644); err == nil {
@@ -431,7 +431,7 @@ func TestInterfaces(t *testing.T) {
 		w, listed := want[i.Name]
 		delete(want, i.Name)
 		if i.Kind == "vxlan" {
-			i.MTU = 0 // it depends on the kernel
+			i.MTU = 0 // the MTU depends on the kernel
 		}
 		w.Name, w.Index = i.Name, i.Index
 		if listed && i != w {

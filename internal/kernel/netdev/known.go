@@ -14,7 +14,7 @@ import (
 // the backend adds and removes in quick succession may be reported, too.
 type knownDevice struct {
 	mu    sync.Mutex
-	index int                     // of kube-ipvs0; 0 if it does not exist
+	index int                     // the index of kube-ipvs0; 0 if it does not exist
 	addrs map[netip.Addr]struct{} // nil if unknown
 	// writes counts this process's writes to the device and its addresses: a concurrent read may have missed one.
 	writes uint64
@@ -23,7 +23,7 @@ type knownDevice struct {
 	devices map[int]struct{}
 	// unmarked is the index of a kube-ipvs0 without the agent's mark; 0 if there is none.
 	unmarked int
-	// gateways of this node's routes; nil if unknown. Gateways of deleted routes stay until the next read.
+	// gateways contains the gateways of this node's routes; nil if unknown. Gateways of deleted routes stay until the next read.
 	gateways map[netip.Addr]struct{}
 }
 

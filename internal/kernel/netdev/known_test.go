@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		event func(*knownDevice) changes
-		// the event's changes if the addresses are known, and if they are unknown
+		// known contains the changes if the addresses are known, and unknown if they are not.
 		known, unknown changes
 	}{
 		{"own creation", addr(ours, here, true), 0, deviceChanged},

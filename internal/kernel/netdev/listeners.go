@@ -23,7 +23,7 @@ import (
 //	 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 ...
 //
 // An address is a sequence of 32-bit words in host order, and a port is in network order. These files exist on every kernel, unlike the
-// modules of socket diagnostics. The agent reads them only if a Service claims an address of the node.
+// modules for socket diagnostics. The agent reads them only if a Service claims an address of the node.
 var socketTables = []struct {
 	file     string
 	protocol inet.Protocol

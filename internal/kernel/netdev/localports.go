@@ -24,7 +24,7 @@ func LocalPorts() (kernel.Ports, error) {
 	return localPorts(chosen, reserved)
 }
 
-// localPorts reads "32768 60999" and the reserved ports "8080,9000-9010".
+// localPorts parses a range such as "32768 60999", and reserved ports such as "8080,9000-9010".
 func localPorts(chosen, reserved string) (kernel.Ports, error) {
 	all, err := parsePorts(strings.Join(strings.Fields(chosen), "-"))
 	if err != nil || len(all) != 1 {

@@ -13,9 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// resolverFiles name the nameservers of this node. With systemd-resolved, the first file names only the stub at
-// 127.0.0.53, and the second file names the actual servers. In a pod, the kubelet writes the actual servers into the
-// first file.
+// resolverFiles list the nameservers of this node. With systemd-resolved, the first file lists only the stub at 127.0.0.53, and the second
+// file lists the actual servers. In a pod, the kubelet writes the actual servers into the first file.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // resolverLimit is how long a call waits for a read of one of these files. A file system may hang, and Services must not wait for it.

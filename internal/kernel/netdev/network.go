@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Network lists addresses that this node's networks use themselves: gateways, the first and broadcast addresses of subnets, and nameservers.
-// On error, it returns none.
+// Network lists the gateways of this node's routes, the first and broadcast addresses of its subnets, and its nameservers. On error, it
+// returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	network := kernel.Network{}
 	gateways, err := b.addRoutes(ctx, network)
@@ -32,7 +32,7 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 // Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address, too.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
-	see := func(payload []byte) error { // a node may have more routes than fit into memory
+	see := func(payload []byte) error { // a node may have more routes than fit in memory
 		hops, err := parseGateways(payload)
 		for _, hop := range hops {
 			gateways[hop] = struct{}{}
@@ -111,7 +111,7 @@ func routeHeader(family uint8) []byte {
 	return b
 }
 
-// parseGateways returns the next hops in the payload of an RTM_NEWROUTE; none unless the route is unicast.
+// parseGateways returns the next hops in the payload of an RTM_NEWROUTE. It returns none if the route is not unicast.
 func parseGateways(b []byte) (hops []netip.Addr, err error) {
 	if len(b) < unix.SizeofRtMsg {
 		return nil, fmt.Errorf("read route: message of %d bytes", len(b))

@@ -30,7 +30,7 @@ func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	}
 }
 
-// nodeAddresses is one attempt. The result is not stable if kube-ipvs0 was recreated in the meantime: virtual addresses could then
+// nodeAddresses is one attempt. The result is not stable if kube-ipvs0 was recreated in the meantime, because virtual addresses could then
 // count as the node's.
 func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable bool, err error) {
 	before, err := b.ourIndex()
@@ -66,7 +66,7 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	return slices.Compact(addrs), before == after, err
 }
 
-// ourIndex returns the index of kube-ipvs0; 0 if it does not exist or is foreign, because the addresses of a foreign device are the node's.
+// ourIndex returns the index of kube-ipvs0, or 0 if it does not exist or is foreign. The addresses of a foreign device count as the node's.
 func (b *Backend) ourIndex() (int, error) {
 	index, err := b.device()
 	if errors.Is(err, errForeign) {

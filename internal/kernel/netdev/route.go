@@ -12,11 +12,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// refusals are the errors of a lookup whose packets the kernel drops. IPv6 returns a route of a type in refusalTypes instead.
+// If a lookup returns one of the errors in refusals, the kernel drops the packets. An IPv6 lookup returns a route of a type in refusalTypes
+// instead.
 var refusals = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV}
 
 var refusalTypes = map[int]string{
-	unix.RTN_BLACKHOLE: "a blackhole route", unix.RTN_UNREACHABLE: "no route, or an unreachable one", unix.RTN_PROHIBIT: "a route that prohibits it",
+	unix.RTN_BLACKHOLE: "a blackhole route", unix.RTN_UNREACHABLE: "no route, or an unreachable route", unix.RTN_PROHIBIT: "a prohibit route",
 	unix.RTN_THROW: "no route",
 }
 
@@ -31,10 +32,10 @@ func (b *Backend) RouteOf(to, from netip.Addr, arriving string, mark uint32) (ke
 	return b.route(to, &netlink.RouteGetOptions{SrcAddr: from.AsSlice(), Iif: arriving, Mark: mark})
 }
 
-// maxMarkRules bounds the rules that MarkRules returns.
+// maxMarkRules limits the number of rules that MarkRules returns.
 const maxMarkRules = 16
 
-// MarkRules returns the different routing rules for marks.
+// MarkRules returns the routing rules for marks, without duplicates.
 func (b *Backend) MarkRules() ([]kernel.MarkRule, error) {
 	rules, err := b.links.RuleList(netlink.FAMILY_ALL)
 	if err != nil {
@@ -77,7 +78,7 @@ func (b *Backend) route(to netip.Addr, of *netlink.RouteGetOptions) (kernel.Rout
 	return kernel.Route{Interface: link.Attrs().Name, Local: found.Type == unix.RTN_LOCAL}, nil
 }
 
-// LocalRoutes returns the addresses that the kernel's local table delivers on this node.
+// LocalRoutes returns the addresses that are local according to the kernel's local table.
 func (b *Backend) LocalRoutes() (map[netip.Addr]bool, error) {
 	local := map[netip.Addr]bool{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

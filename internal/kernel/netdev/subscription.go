@@ -8,8 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// eventBuffer is the size of the receive buffer. The kernel sends an event for each address in the backend's own
-// batches, too.
+// eventBuffer is the size of the receive buffer. The kernel also sends an event for each address in the backend's own batches.
 const eventBuffer = 8 << 20
 
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE

@@ -13,7 +13,7 @@ import (
 // proxysDevice creates the device as kube-proxy does, without a mark.
 const proxysDevice = "ip link add kube-ipvs0 type dummy && ip addr add 10.96.0.1/32 dev kube-ipvs0 && ip addr add fd00::1/128 dev kube-ipvs0 nodad"
 
-// freshly opens a backend without any recorded state, like that of an agent that has just started.
+// freshly opens a new backend. It has no recorded state, like an agent that has just started.
 func (n *node) freshly() *node {
 	n.Helper()
 	labtest.Need(n)
@@ -41,7 +41,7 @@ func TestTakenOverDevice(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
 	n.TakeOver()
-	n.wantAlias(kernel.Device, "") // nothing was read yet
+	n.wantAlias(kernel.Device, "") // nothing has been read yet
 	n.want(true, "10.96.0.1", "fd00::1")
 	n.wantNode()
 	n.wantAlias(kernel.Device, "") // a read writes nothing
@@ -69,7 +69,7 @@ func TestRenamedBeforeMark(t *testing.T) {
 	n.wantAlias(kernel.Device, deviceAlias)
 
 	n.run("ip link set kube-ipvs0 alias theirs name old; ip link add kube-ipvs0 type dummy")
-	n.wantNode() // two devices
+	n.wantNode() // neither device counts as the node's
 }
 
 func TestMarkRemoved(t *testing.T) {

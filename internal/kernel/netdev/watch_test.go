@@ -19,7 +19,7 @@ import (
 type watching struct {
 	*node
 	disturbed, moved atomic.Int64
-	marks            chan struct{} // one for each event of the mark
+	marks            chan struct{} // receives a value for each event of the mark
 	stop             func()
 }
 
@@ -51,7 +51,7 @@ func (n *node) watch() *watching {
 	case <-listening:
 	case <-done:
 	case <-time.After(watchTimeout):
-		n.Fatal("Watch does not listen")
+		n.Fatal("Watch did not start to listen")
 	}
 	return w
 }
@@ -121,11 +121,11 @@ func TestWatch(t *testing.T) {
 
 	n.must(n.apply(kernel.Create, bound("10.96.0.1"), bound("2001:db8::1"), bound("10.96.0.2")))
 	if c := w.takeDisturbed(); c != 0 {
-		t.Errorf("%d notifications of the backend's own additions", c)
+		t.Errorf("got %d notifications of the backend's own additions", c)
 	}
 	n.must(n.apply(kernel.Delete, bound("10.96.0.2")))
 	if c := w.takeDisturbed(); c != 0 {
-		t.Errorf("%d notifications of the backend's own deletions", c)
+		t.Errorf("got %d notifications of the backend's own deletions", c)
 	}
 	if c := w.takeMoved(); c != 0 {
 		t.Errorf("addresses on kube-ipvs0 caused %d notifications about node addresses", c)
@@ -147,7 +147,7 @@ func TestWatch(t *testing.T) {
 	}
 	n.run("ip link add veth0 type veth peer name veth1; ip addr add 10.96.0.1/32 dev veth0; ip link del veth0")
 	if c := w.takeDisturbed(); c != 0 {
-		t.Errorf("%d notifications of other devices", c)
+		t.Errorf("got %d notifications of other devices", c)
 	}
 }
 
@@ -175,14 +175,14 @@ func TestNodeAddresses(t *testing.T) {
 		n.wantNode(step.want...)
 		w.awaitMoved(step.command)
 	}
-	// Without the mark, only a backend that has seen the device under its own name recognizes it.
+	// Without the mark, only a backend that has seen the device under its original name recognizes it.
 	n.run("ip link set old alias ''")
 	n.wantNode("192.0.2.9")
 	n.freshly().wantNode("10.96.0.1", "192.0.2.9", "2001:db8::1")
 	w.takeMoved()
 	n.run("ip addr add 127.0.0.9/8 dev lo; ip addr add 169.254.0.1/16 dev lo; ip link add eth1 type dummy; ip link set eth1 up")
 	if c := w.takeMoved(); c != 0 {
-		t.Errorf("%d notifications of addresses that are not the node's", c)
+		t.Errorf("got %d notifications of addresses that are not the node's", c)
 	}
 }
 

@@ -23,7 +23,7 @@ const maxMembers = 400
 const maxName = 31
 
 // Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive operations on members share
-// transactions. Creating an existing member succeeds, and so does deleting a missing member.
+// transactions. It is not an error to create an existing member or to delete a missing one.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	deleted := false
@@ -213,7 +213,7 @@ type writer struct {
 	// ranges contains, for each set of ranges, its members after the transaction.
 	ranges map[string]map[kernel.Element]struct{}
 	reqs   []nlbatch.Request
-	index  []int // of the operation of each request
+	index  []int // the operation that each request belongs to
 }
 
 func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, error) {

@@ -22,7 +22,7 @@ type Backend struct {
 	balances bool
 }
 
-// WithBalancing makes writes of rules keep the maps and chains of a Balancer, which they would otherwise delete.
+// WithBalancing tells the backend to keep the maps and chains of a Balancer when it writes rules. Otherwise, it would delete them.
 func (b *Backend) WithBalancing() { b.balances = true }
 
 // New opens a socket. Read and Summarizer read only the given chains of rules. If the kernel has no nftables, New returns

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// List reads the rules of every family in the format of iptables. Other programs' rules are listed with an unknown condition.
+// List reads the rules of every family in the format of iptables. A rule of another program has an unknown condition in the list.
 func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
 	listings := map[inet.Family]kernel.RuleListing{}
 	for _, f := range b.families {

@@ -24,7 +24,7 @@ const randomFully = 1 << 4
 
 type expressions struct {
 	wire.Program
-	table string // of iptables
+	table string // the iptables table
 }
 
 // program translates a rule. A rule in a base chain matches one family; the other chains are reached only through base chains.

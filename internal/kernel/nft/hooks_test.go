@@ -105,7 +105,7 @@ func TestAlteredHooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left, err := a.rules.altered(t.Context(), chains); err != nil || left.family(f) || len(chains) != len(all) {
-			t.Errorf("after the repair of %s: altered %v, error %v, %d of %d chains", command, left, err, len(chains), len(all))
+			t.Errorf("after the repair of %s: still altered: %v, error: %v, %d of %d chains exist", command, left, err, len(chains), len(all))
 		}
 	}
 }
@@ -115,6 +115,6 @@ func TestSummaryIgnoresOtherTables(t *testing.T) {
 	_, before := a.read(t)
 	nft(t, "add table inet other")
 	if _, now := a.read(t); !cmp.Equal(before, now) {
-		t.Errorf("hashes before %v, now %v", before, now)
+		t.Errorf("the hashes were %v and are now %v", before, now)
 	}
 }

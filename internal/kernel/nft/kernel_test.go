@@ -38,7 +38,7 @@ func apply(t *testing.T, b applier, ops ...kernel.Op) {
 	}
 }
 
-// everything contains each condition and verdict, in chains where the kernel accepts them.
+// everything returns a ruleset with every condition and verdict, in chains where the kernel accepts them.
 func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 	r := func(v kernel.Verdict, cs ...kernel.Condition) kernel.Rule {
 		return kernel.Rule{Why: fmt.Sprint(cs), Conditions: cs, Verdict: v}

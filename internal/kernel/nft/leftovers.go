@@ -17,7 +17,7 @@ func proxyTable(msg uint16, f inet.Family) nlbatch.Request {
 	return wire.TableRequest(msg, map[inet.Family]byte{inet.IPv4: unix.NFPROTO_IPV4, inet.IPv6: unix.NFPROTO_IPV6}[f], kernel.ProxyTable)
 }
 
-// FindLeftovers lists the tables of kube-proxy.
+// FindLeftovers lists kube-proxy's tables.
 func (b *Backend) FindLeftovers(ctx context.Context) (found []kernel.Leftover, err error) {
 	for _, f := range inet.Families {
 		answers, err := b.conn.Get(ctx, []nlbatch.Request{proxyTable(unix.NFT_MSG_GETTABLE, f)})
@@ -31,7 +31,7 @@ func (b *Backend) FindLeftovers(ctx context.Context) (found []kernel.Leftover, e
 	return found, nil
 }
 
-// RemoveLeftover deletes a table of kube-proxy with everything in it, in one step.
+// RemoveLeftover deletes one of kube-proxy's tables and everything in it, in one step.
 func (b *Backend) RemoveLeftover(ctx context.Context, l kernel.Leftover) error {
 	err := b.conn.Commit(ctx, []nlbatch.Request{proxyTable(unix.NFT_MSG_DELTABLE, l.Family)})
 	if errors.Is(err, unix.ENOENT) {

@@ -46,7 +46,7 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 		}
 		m, err := read(ctx, s)
 		if errors.Is(err, unix.ENOENT) {
-			delete(all, name) // deleted meanwhile
+			delete(all, name) // deleted in the meantime
 			continue
 		}
 		if err != nil {
@@ -101,7 +101,7 @@ func (b *Backend) setsOf(ctx context.Context, members []kernel.Member) (map[stri
 	return sets, nil
 }
 
-// LookupMembers returns the members that exist.
+// LookupMembers returns the given members that exist.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	sets, err := b.setsOf(ctx, members)
 	if err != nil {
@@ -183,7 +183,7 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// readable returns the chains that Read reads and that exist, sorted by name.
+// readable returns the existing chains that Read reads, sorted by name.
 func (b *Backend) readable(ctx context.Context) ([]wire.ListedChain, error) {
 	all := map[string]struct{}{}
 	for _, f := range b.families {
@@ -211,7 +211,7 @@ func see(view kernel.RulesView, id kernel.ChainID, r wire.ListedRule) {
 		}
 	case tag != "":
 		view.Jumps[id] = append(view.Jumps[id], tag)
-	default: // a foreign rule must be removed from any chain
+	default: // foreign rules must be removed from all chains
 		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
 }

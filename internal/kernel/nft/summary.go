@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// Summarizer detects possible changes of the table. If the generation number is unchanged, nothing has changed.
+// Summarizer detects possible changes to the table. If the generation number is unchanged, nothing has changed.
 type Summarizer struct {
 	*Backend
 	prefix     string
@@ -85,7 +85,7 @@ func (s *Summarizer) findSets(ctx context.Context) error {
 }
 
 // sumRules hashes the chains and rules of each family, in order. A changed rule has a new handle. The hash skips the netfilter header of
-// each message: its generation number also changes when other tables change.
+// each message, because the generation number in it also changes when other tables change.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
 	chains, err := s.readable(ctx)
 	if err != nil {

@@ -94,7 +94,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 		now.Members = calm["S"].Members
 	}
 	if err != nil || now != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
-		t.Errorf("%+v, then %+v; rules %v, then %v: %v", calm, sets, calmRules, sums, err)
+		t.Errorf("sets were %+v, then %+v; rules were %v, then %v; error %v", calm, sets, calmRules, sums, err)
 	}
 	rulesOnly.conn.Meanwhile = disturb()
 	if _, err := rulesOnly.List(t.Context()); err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is one netlink request. The methods add NLM_F_REQUEST and the flags that they need (ACK, DUMP) to Flags.
+// Request is one netlink request. The methods of Conn add NLM_F_REQUEST and the flags that they need (ACK, DUMP) to Flags.
 type Request struct {
 	Type    uint16
 	Flags   uint16
@@ -25,7 +25,7 @@ type Message struct {
 
 // Stats counts requests to the kernel.
 type Stats struct {
-	Requests uint64 // without dumps
+	Requests uint64 // excluding dumps
 	Sends    uint64 // system calls that sent them
 	Dumps    uint64
 }
@@ -53,7 +53,7 @@ func Dial(protocol int) (*Conn, error) {
 	return c, nil
 }
 
-// Close closes the socket. A closed Conn reopens it on the next use.
+// Close closes the socket. A closed Conn opens a new socket on its next use.
 func (c *Conn) Close() error {
 	if c.sock == nil {
 		return nil
@@ -66,8 +66,8 @@ func (c *Conn) Close() error {
 // Stats returns the counts since Dial.
 func (c *Conn) Stats() Stats { return c.stats }
 
-// Do sends the requests in order and returns an error or nil for each. A failed request does not stop the later ones; a failed
-// connection does. Errors of the kernel are *Error.
+// Do sends the requests in order and returns an error or nil for each. A failed request does not stop the later ones; a failed connection
+// does. Errors from the kernel have the type *Error.
 func (c *Conn) Do(ctx context.Context, reqs []Request) []error {
 	return c.all(ctx, reqs, ackCost, func(int, Message) {})
 }
@@ -92,7 +92,7 @@ func (c *Conn) all(ctx context.Context, reqs []Request, cost int, take func(int,
 		to := from + chunk(reqs[from:], cost, c.sock.budget())
 		err := c.exchange(ctx, reqs[from:to], errs[from:to], func(i int, m Message) { take(from+i, m) })
 		if err != nil {
-			_ = c.Close() // its position in the stream of responses is lost; the first error matters
+			_ = c.Close() // the responses are out of sync; report the first error
 			notSent(errs[to:], err)
 			break
 		}

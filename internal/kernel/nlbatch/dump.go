@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump:
-// the result is unusable, and the caller may retry. The kernel cannot detect this for some tables, such as the IPVS table.
+// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump.
+// The result is then unusable, and the caller may retry. The kernel cannot detect this for some tables, such as the IPVS table.
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {
@@ -17,8 +17,8 @@ func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	return all.payloads, nil
 }
 
-// Walk sends one dump request and calls visit for each payload, which is valid only during the call: the response may be too large to
-// keep in memory. The kernel waits for the visits, so they may be slow and use other connections. The walk ends with visit's first
+// Walk sends one dump request and calls visit for each payload. A payload is valid only during the call, because the response may be too
+// large to keep in memory. The kernel waits for the visits, so they may be slow and use other connections. The walk ends with visit's first
 // error. If it returns ErrDumpInterrupted, some entries may not have been visited.
 func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte) error) error {
 	if err := c.ready(ctx); err != nil {
@@ -88,7 +88,7 @@ func (d *dump) result() error {
 	return nil
 }
 
-// copies keeps payloads after their visit, several per allocation.
+// copies contains copies of visited payloads. One allocation holds several of them.
 type copies struct {
 	payloads [][]byte
 	block    []byte

@@ -12,9 +12,9 @@ import (
 // Errors of requests that the kernel did not answer.
 var (
 	ErrNotSent = errors.New("request was not sent")
-	// errOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
+	// errOutcomeUnknown means that the request was sent, but its answer was lost. It may or may not have taken effect.
 	errOutcomeUnknown = errors.New("the request was sent, but its outcome is unknown")
-	// ErrDumpInterrupted: the table changed while it was read.
+	// ErrDumpInterrupted means that the table changed during the dump.
 	ErrDumpInterrupted = errors.New("dump was interrupted by a change")
 )
 
@@ -37,8 +37,8 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is(err, unix.ENOENT) work.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or the kernel's refusal. The second result
-// reports a malformed message.
+// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump. The first result is nil for success, or the kernel's refusal.
+// The second result reports a malformed message.
 func decodeError(h header, payload []byte) (refusal, err error) {
 	code, err := Uint32(payload)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSocket is a kernel scripted by the test. Without an answer function, it never responds.
+// fakeSocket simulates a kernel whose answers the test defines. Without an answer function, it never responds.
 type fakeSocket struct {
 	answer  func(header, []byte) [][]byte
 	inbox   [][]byte
 	sent    []int // requests per send
 	sendErr error
-	readErr error // after the inbox is empty
+	readErr error // returned once the inbox is empty
 	room    int
 	closed  bool
 }

@@ -47,8 +47,8 @@ func TestBatchOnKernel(t *testing.T) {
 	for i := range n {
 		reqs = append(reqs, newAddress(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})))
 	}
-	reqs[700] = reqs[699]                       // refused: exists
-	reqs[1500].Payload = reqs[1500].Payload[:8] // refused: no address
+	reqs[700] = reqs[699]                       // refused: it already exists
+	reqs[1500].Payload = reqs[1500].Payload[:8] // refused: it has no address
 	for i, err := range c.Do(t.Context(), reqs) {
 		want := map[int]error{700: unix.EEXIST, 1500: unix.EINVAL}[i]
 		if !errors.Is(err, want) {

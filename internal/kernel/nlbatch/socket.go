@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxDump is the size of the largest datagram that the kernel creates, other than a refusal. A refusal is no longer than the request that it
-	// may echo.
+	// maxDump is the size of the largest datagram that the kernel creates, other than a refusal. A refusal may be larger, because it may echo
+	// the request.
 	maxDump = 32 << 10
 	// receiveBuffer is the requested receive buffer; without CAP_NET_ADMIN the kernel grants less.
 	receiveBuffer = 4 << 20
@@ -50,7 +50,7 @@ func (s *netlinkSocket) configure() error {
 		return fmt.Errorf("bind netlink socket: %w", err)
 	}
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Not permitted: request the size for unprivileged processes. budget reads the result.
+		// Request the size that an unprivileged process may set. budget reads the result.
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -58,7 +58,7 @@ func (s *netlinkSocket) configure() error {
 		return fmt.Errorf("read receive buffer size: %w", err)
 	}
 	s.room = size
-	// Kernels before 4.12 lack these options: their answers are longer and have no explanation.
+	// Kernels before 4.12 lack these options, so their answers are longer and have no explanation.
 	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	return nil
@@ -75,7 +75,7 @@ func (s *netlinkSocket) send(b []byte) error {
 	return nil
 }
 
-// makeRoom makes the send buffer large enough for one message: a transaction cannot be divided. The kernel doubles the requested size.
+// makeRoom makes the send buffer large enough for one message, because a transaction cannot be divided. The kernel doubles the requested size.
 func (s *netlinkSocket) makeRoom(size int) error {
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) == nil {
 		return nil

@@ -39,7 +39,7 @@ func Subscribe(protocol int, groups uint32, buffer int, filter *unix.SockFprog) 
 	return &Subscription{file: os.NewFile(uintptr(fd), "netlink events"), buf: make([]byte, eventSize)}, nil
 }
 
-// Receive waits for events. They are valid until the next call. ENOBUFS means that events were lost; the subscription is still valid then.
+// Receive waits for events. They are valid until the next call. ENOBUFS means that events were lost, but the subscription is still valid.
 func (s *Subscription) Receive() ([]syscall.NetlinkMessage, error) {
 	conn, err := s.file.SyscallConn()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take
-// effect together. It returns an error or nil for each request. If any request fails, none takes effect: the kernel
-// tries all of them and then undoes them. Without an end, the kernel always undoes them: a dry run.
+// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It
+// returns an error or nil for each request. If any request fails, none takes effect: the kernel tries all of them and then undoes them.
+// Without an end, the kernel always undoes them, as in a dry run.
 func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, end ...Request) []error {
 	errs := make([]error, len(reqs))
 	if err := c.ready(ctx); err != nil {

@@ -10,9 +10,9 @@ import (
 // Limits of one send.
 const (
 	maxRequests  = 256
-	maxSendBytes = 96 << 10 // below half of the default send buffer
-	// The costs are an answer's share of the receive buffer. The kernel charges the memory that it allocated, not the bytes that it wrote:
-	// less than 1 KiB for an acknowledgement, a page or two for an answer.
+	maxSendBytes = 96 << 10 // less than half of the default send buffer
+	// The costs are an answer's share of the receive buffer. The kernel charges the memory that it allocates for an answer: less than 1 KiB
+	// for an acknowledgement, and a page or two for other answers.
 	ackCost    = 2 << 10
 	answerCost = 18 << 10
 )

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// minutes is how many minutes a series covers.
+	// minutes is the number of minutes in a series.
 	minutes = 60
 	// maxSeries limits memory use to 40 MB. Idle virtual servers and endpoints need no series.
 	maxSeries = 50_000
@@ -68,7 +68,7 @@ func (h *hour) add(at time.Time, before, now inspect.Counts) {
 	for key, traffic := range now {
 		was, known := before[key]
 		if !known {
-			continue // the start of its traffic is unknown
+			continue // without an earlier reading, its new traffic is unknown
 		}
 		h.addTo(place{server: key}, was.Counters, traffic.Counters)
 		for addr, d := range traffic.Endpoints {
@@ -104,7 +104,7 @@ func (h *hour) prune() {
 	}
 }
 
-// of returns the traffic of a place in the last hour, the oldest minute first.
+// of returns the traffic of a place in the last hour, oldest minute first.
 func (h *hour) of(at place) [minutes]Minute {
 	var out [minutes]Minute
 	s := h.series[at]

@@ -21,8 +21,8 @@ func endpoint(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 8080)
 }
 
-// TestHourIsTheSumOfItsMinutes: an hour contains exactly the traffic of the last 60 minutes, even if readings are irregular, and if virtual
-// servers appear, disappear or restart their counters.
+// TestHourIsTheSumOfItsMinutes: an hour contains exactly the traffic of the last 60 minutes, even if readings are irregular and virtual
+// servers appear, disappear or reset their counters.
 func TestHourIsTheSumOfItsMinutes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHour()
@@ -58,7 +58,7 @@ func TestHourIsTheSumOfItsMinutes(t *testing.T) {
 			for at, minutesOf := range model {
 				for i, got := range h.of(at) {
 					if want := minutesOf[minute-minutes+1+int64(i)]; got.Connections != want {
-						t.Fatalf("%v, %d minutes ago: %v connections, want %v", at, minutes-1-i, got.Connections, want)
+						t.Fatalf("%v, %d minutes ago: got %v connections, want %v", at, minutes-1-i, got.Connections, want)
 					}
 				}
 			}
@@ -73,7 +73,8 @@ func add(model map[place]map[int64]float32, at place, minute int64, n uint64) {
 	model[at][minute] += float32(n)
 }
 
-// TestHourIsBounded: if there are more busy endpoints than series, the rest are only counted. Endpoints that are idle for an hour lose their series.
+// TestHourIsBounded: busy endpoints beyond the limit get no series and are only counted. Endpoints that are idle for an hour lose their
+// series.
 func TestHourIsBounded(t *testing.T) {
 	h := newHour()
 	reading := func(first, n int, connections uint64) inspect.Counts {
@@ -86,11 +87,11 @@ func TestHourIsBounded(t *testing.T) {
 	began := time.Unix(60_000, 0)
 	h.add(began, reading(0, maxSeries+7, 0), reading(0, maxSeries+7, 1))
 	if len(h.series) != maxSeries || h.left != 7 {
-		t.Errorf("%d series, %d left", len(h.series), h.left)
+		t.Errorf("got %d series and %d left, want %d and 7", len(h.series), h.left, maxSeries)
 	}
 	h.add(began.Add(2*time.Hour), reading(0, 10, 1), reading(0, 10, 2))
 	if len(h.series) != 10 || h.left != 0 {
-		t.Errorf("after two hours: %d series, %d left", len(h.series), h.left)
+		t.Errorf("after two hours, got %d series and %d left, want 10 and 0", len(h.series), h.left)
 	}
 	if fmt.Sprint(sum(h.of(place{key(1), endpoint(3)}))) != "{1 0 0}" {
 		t.Error(h.of(place{key(1), endpoint(3)}))

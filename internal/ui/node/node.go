@@ -22,7 +22,7 @@ type Sources struct {
 	// Services joins a view with the kernel's virtual servers.
 	Services func(context.Context, *view.View) (inspect.ServiceList, error)
 	Counts   func(context.Context) (inspect.Counts, error)
-	// Explain traces packets, as the command explain does.
+	// Explain traces packets like the explain command.
 	Explain func(ctx context.Context, to, from string) ([]explain.Explanation, error)
 	Doctor  func(context.Context) (doctor.Report, error)
 }
@@ -33,7 +33,7 @@ const (
 	idleInterval    = time.Minute
 	// watchedFor is how long the page counts as in use after a request.
 	watchedFor = 30 * time.Second
-	// Reading may use at most 1/effort of the time.
+	// Reading the counters may take at most 1/effort of the time.
 	effort = 20
 	// keepView is how long a view of all Services is reused, because the agent's response may be large.
 	keepView = 10 * time.Second
@@ -60,7 +60,7 @@ type Node struct {
 	all     *whole
 }
 
-// whole is the state of all Services at one time.
+// whole is the state of all Services at one point in time.
 type whole struct {
 	view     *view.View
 	silence  string
@@ -85,7 +85,7 @@ func (n *Node) Run(ctx context.Context) {
 	}
 }
 
-// pause waits until the next reading is due, but at least for the given time.
+// pause waits until the next reading is due. It waits at least the given time.
 func (n *Node) pause(ctx context.Context, least time.Duration) {
 	idle := time.NewTimer(max(idleInterval, least))
 	defer idle.Stop()
@@ -186,7 +186,7 @@ func (n *Node) changes(ctx context.Context, service string) (any, error) {
 	case err != nil:
 		return nil, err
 	case all.view == nil:
-		return nil, fmt.Errorf("only the agent knows its history: %s", all.silence)
+		return nil, fmt.Errorf("cannot show the history without the agent: %s", all.silence)
 	case all.view.History == nil:
 		return nil, errors.New("the agent has no history: its version differs from this command's")
 	}

@@ -112,7 +112,7 @@ func names(rows []Row) string {
 	return strings.Join(all, " ")
 }
 
-// TestOverview: rows are filtered by words, sorted and limited. Not every request queries the agent again.
+// TestOverview: rows are filtered by words, sorted and limited.
 func TestOverview(t *testing.T) {
 	w := &world{services: 12}
 	n := w.node()
@@ -134,12 +134,12 @@ func TestOverview(t *testing.T) {
 		q.Ask = "overview"
 		o := ask[Overview](t, n, q)
 		if got := names(o.Services.Items); got != want || o.Services.Count != 12 || o.Verdict != "well" {
-			t.Errorf("%+v: %q of %d, want %q; %s", q, got, o.Services.Count, want, o.Verdict)
+			t.Errorf("%+v: got %q of %d Services and verdict %s, want %q", q, got, o.Services.Count, o.Verdict, want)
 		}
 	}
 	for _, q := range []ui.Question{{Ask: "overview", Limit: "0"}, {Ask: "overview", Limit: "x"}, {Ask: "overview", Sort: "age"}, {Ask: "logs"}, {Ask: "service"}} {
 		if _, err := n.Answer(t.Context(), q); err == nil {
-			t.Errorf("%+v has an answer", q)
+			t.Errorf("%+v got an answer instead of an error", q)
 		}
 	}
 }
@@ -158,10 +158,10 @@ func TestTraffic(t *testing.T) {
 		t.Errorf("s11: %+v", s)
 	}
 	if o.Measured.Now.Connections < 6.59 || o.Measured.Now.Connections > 6.61 || o.Measured.Hour[minutes-1].Connections != 132 {
-		t.Errorf("all: %+v", o.Measured)
+		t.Errorf("the node: %+v", o.Measured)
 	}
 	if w.views > 2 {
-		t.Errorf("the agent was asked for all Services %d times", w.views)
+		t.Errorf("the agent was queried for all Services %d times, want at most 2", w.views)
 	}
 }
 
@@ -192,7 +192,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestSilence: if the agent does not respond or the counters cannot be read, the overview reports it, and its verdict is not well.
+// TestSilence: if the agent does not respond or the counters cannot be read, the overview gives the reason, and its verdict is
+// broken.
 func TestSilence(t *testing.T) {
 	w := &world{services: 2, silence: "no kube-ipvs agent responds", unread: "not permitted"}
 	n := w.node()
@@ -208,7 +209,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestReadsOftenWhileWatched: the counters are read every minute, and every five seconds while the page is in use. Slow readings are less frequent.
+// TestReadsOftenWhileWatched: the counters are read every minute, and every five seconds while the page is in use. A slow reading delays
+// the next one.
 func TestReadsOftenWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{services: 1}
@@ -222,7 +224,7 @@ func TestReadsOftenWhileWatched(t *testing.T) {
 			return int(w.readings.Load() - before)
 		}
 		if got := rest(10*time.Minute + time.Second); got != 11 {
-			t.Errorf("%d readings in 10 minutes", got)
+			t.Errorf("%d readings in 10 minutes, want 11", got)
 		}
 		got := 0
 		for range 12 {
@@ -230,11 +232,11 @@ func TestReadsOftenWhileWatched(t *testing.T) {
 			got += rest(5 * time.Second)
 		}
 		if got < 11 || got > 13 {
-			t.Errorf("%d readings in a minute in which the page was in use", got)
+			t.Errorf("%d readings in a minute while the page was in use, want 11 to 13", got)
 		}
 		w.slow.Store(int64(3 * time.Second))
 		if got := rest(10 * time.Minute); got > 11 {
-			t.Errorf("%d slow readings in 10 minutes", got)
+			t.Errorf("%d slow readings in 10 minutes, want at most 11", got)
 		}
 		stop()
 	})
@@ -248,7 +250,7 @@ func TestStages(t *testing.T) {
 	}
 	entries = append(entries, &view.PastSync{Kind: view.SyncFull, Seconds: 1e6})
 	if stages(nil) == nil || len(stages(entries[100:])) > 0 {
-		t.Error("stages without changes")
+		t.Error("want an empty list of stages if no sync was caused by a change")
 	}
 	all := stages(entries)
 	if got := fmt.Sprint(all[0], all[4], all[5]); got != "{waited 100 1 1 1} {apply 100 49 98 99} {total 100 50 99 100}" {

@@ -19,7 +19,7 @@ import (
 const (
 	maxChanges  = 200
 	maxProblems = 200
-	// maxRows is the maximum number of Services in an answer, and defaultRows the default.
+	// maxRows is the maximum number of Services in an answer, and defaultRows is the default.
 	maxRows     = 1000
 	defaultRows = 100
 )
@@ -44,7 +44,7 @@ type Overview struct {
 
 // Measured describes the readings of the counters, and the node's traffic.
 type Measured struct {
-	// Since is the time at which the command started reading them. Error is the reason why the counters cannot be read.
+	// Since is when the command started reading the counters. Error is the reason why the counters cannot be read.
 	Since time.Time `json:"since"`
 	Error string    `json:"error,omitempty"`
 	// Left counts the virtual servers and endpoints whose traffic is not recorded, because there are too many.
@@ -109,7 +109,7 @@ func (n *Node) overview(ctx context.Context, q ui.Question) (Overview, error) {
 	return o, nil
 }
 
-// addTraffic adds the counters: a row for each Service, and the sum of all.
+// addTraffic adds a row with the traffic of each Service, and the total traffic of the node.
 func (n *Node) addTraffic(o *Overview, services inspect.ServiceList) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,7 +192,7 @@ func compare(a, b bool) int {
 	return -1
 }
 
-// choose filters, sorts and limits the rows, and adds the last hour to the remaining rows.
+// choose filters, sorts and limits the rows, and adds the traffic of the last hour to the selected rows.
 func (r *Rows) choose(filter string, order func(a, b Row) int, limit int, n *Node) {
 	r.Count = len(r.Items)
 	words := strings.Fields(strings.ToLower(filter))

@@ -50,7 +50,7 @@ func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error
 	case err != nil:
 		return ServiceDocument{}, err
 	case v == nil:
-		return ServiceDocument{}, fmt.Errorf("the agent is needed to show a Service: %s", silence)
+		return ServiceDocument{}, fmt.Errorf("cannot show a Service without the agent: %s", silence)
 	}
 	list, err := n.src.Services(ctx, v)
 	if err != nil {

@@ -58,7 +58,7 @@ func (d *directory) scan() (changed bool, err error) {
 	}
 	if err != nil {
 		p := watch.Problems{Object: model.FileRef(d.path)}
-		p.Add("", "", "cannot be read: %v. Objects read earlier stay in force", err)
+		p.Add("", "", "cannot be read: %v. Objects read earlier remain in use", err)
 		changed = !slices.Equal(d.problem, p.Done())
 		d.problem = p.Done()
 		return changed, err
@@ -189,7 +189,7 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 	return changed
 }
 
-// accept makes a new version of the file take effect. Objects that a mistake may have removed keep their last good version:
+// accept puts a new version of the file into effect. Objects that a mistake may have removed keep their last good version:
 //
 //   - if a document cannot be parsed: all objects that the new version lacks, because that document may contain them
 //   - objects that have become unusable
@@ -211,7 +211,7 @@ func (f *manifestFile) accept(parsed *manifest) {
 			*now = *old
 			now.Problems = wrong
 			for i := range wrong {
-				wrong[i].Reason += ". The last good version stays in force"
+				wrong[i].Reason += ". The last good version remains in use"
 			}
 		}
 	}

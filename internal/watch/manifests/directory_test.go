@@ -55,7 +55,7 @@ func TestFileOverTheLimit(t *testing.T) {
 		}
 	})
 	if cost.AllocedBytesPerOp() > 1<<20 {
-		t.Errorf("%d bytes were allocated", cost.AllocedBytesPerOp())
+		t.Errorf("a read allocated %d bytes, so it read the file", cost.AllocedBytesPerOp())
 	}
 }
 
@@ -80,6 +80,6 @@ func TestManyFilesRemoved(t *testing.T) {
 		t.Error("Services of deleted files remain")
 	}
 	if all := logs.All(); len(all) != 1 || all[0].ContextMap()["files"] != int64(300) {
-		t.Errorf("logged %d lines: %v", len(all), all)
+		t.Errorf("logged %d lines, want one that counts 300 files: %v", len(all), all)
 	}
 }

@@ -103,7 +103,7 @@ func TestPausingWriter(t *testing.T) {
 			time.Sleep(testUnfinished)
 			mustScan(t, f.directory)
 			if got := f.extents(); fmt.Sprint(got) != fmt.Sprint(after) {
-				t.Errorf("seed %d: complete: %v, want %v", seed, got, after)
+				t.Errorf("seed %d: the complete file has extents %v, want %v", seed, got, after)
 			}
 		})
 	}
@@ -123,11 +123,11 @@ func TestRemovalInPlace(t *testing.T) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))
 		f.write(serviceYAML("api", "10.96.0.11"))
 		if n := len(f.extents()); n != 2 || f.held() != testUnfinished {
-			t.Errorf("%d objects, read again after %s", n, f.held())
+			t.Errorf("got %d objects and the next read after %s, want 2 objects and %s", n, f.held(), testUnfinished)
 		}
 		time.Sleep(testUnfinished)
 		if !mustScan(t, f.directory) || len(f.extents()) != 1 || f.held() != 0 {
-			t.Errorf("later: %v, read again after %s", f.extents(), f.held())
+			t.Errorf("after the delay, got objects %v and the next read after %s, want one object", f.extents(), f.held())
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestRemovalByRename(t *testing.T) {
 		write(t, f.file+".new", serviceYAML("api", "10.96.0.11"))
 		rename(t, f.file+".new", f.file)
 		if !mustScan(t, f.directory) || len(f.extents()) != 1 {
-			t.Errorf("%v, read again after %s", f.extents(), f.held())
+			t.Errorf("got objects %v and the next read after %s, want one object", f.extents(), f.held())
 		}
 	})
 }
@@ -153,11 +153,11 @@ func TestUnreadableHeldVersion(t *testing.T) {
 		rename(t, dir, dir+".away")
 		time.Sleep(2 * testUnfinished)
 		if _, err := f.scan(); err == nil || f.held() < time.Second {
-			t.Errorf("%v, read again after %s", err, f.held())
+			t.Errorf("got error %v and the next read after %s", err, f.held())
 		}
 		rename(t, dir+".away", dir)
 		if err := os.Chmod(dir, 0o700); err != nil || !mustScan(t, f.directory) || len(f.extents()) != 1 {
-			t.Errorf("%v, %v", err, f.extents())
+			t.Errorf("got error %v and objects %v", err, f.extents())
 		}
 	})
 }

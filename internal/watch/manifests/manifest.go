@@ -168,7 +168,7 @@ func onlyOne(text []byte) error {
 		return err
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return errors.New("more text follows the object; separate documents with a line ---")
+		return errors.New("more text follows the object; separate documents with a --- line")
 	}
 	return nil
 }

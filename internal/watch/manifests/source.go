@@ -31,9 +31,9 @@ type timing struct {
 	// poll is the interval between reads without notifications. Network file systems send no notifications, a recreated directory must be
 	// watched again, and notifications of a busy directory may never stop.
 	poll time.Duration
-	// unfinished is the time for which a file that lost objects must stay unchanged before it counts as complete.
+	// unfinished is how long a file that lost objects must stay unchanged before it counts as complete.
 	unfinished time.Duration
-	// hung is the time after which a read is a Problem.
+	// hung is the time after which an unfinished read becomes a Problem.
 	hung time.Duration
 }
 
@@ -126,11 +126,11 @@ func (m *Source) await(ended <-chan time.Duration) bool {
 	}
 }
 
-// reportHung also logs a warning, because the agent does not take Problems before the first complete list.
+// reportHung also logs a warning, because the agent does not call Take before the first complete list.
 func (m *Source) reportHung() {
 	m.log.Warn("reading the manifest directory has not finished; kernel state unchanged", zap.String("directory", m.dir.path))
 	p := watch.Problems{Object: model.FileRef(m.dir.path)}
-	p.Add("", "", "reading the directory has not finished after %s. Objects read earlier stay in force. Check the disk or network file system", m.timing.hung)
+	p.Add("", "", "reading the directory has not finished after %s. Objects read earlier remain in use. Check the disk or network file system", m.timing.hung)
 	m.ReplaceProblems(p.Object, p.Done())
 }
 
@@ -142,7 +142,7 @@ func (m *Source) read() (held time.Duration) {
 	held = m.dir.held()
 	switch {
 	case err != nil && !hadProblem && !m.dir.read:
-		// The agent does not take Problems before the first complete list, so it would not see this error. Later errors are Problems.
+		// The agent does not call Take before the first complete list, so it would not see this error. Later errors are Problems.
 		m.log.Warn("manifest directory not readable; kernel state unchanged", zap.String("directory", m.dir.path), zap.Error(err))
 	case err == nil && hadProblem:
 		m.log.Info("manifest directory readable again")

@@ -176,7 +176,7 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 		write(t, web, bad)
 		v.Await(t, m, name, func() bool { return len(v.Problems) > 0 })
 		if got := servicesOf(v); got != webText {
-			t.Errorf("%s: services became\n%s", name, got)
+			t.Errorf("%s: the Services changed to\n%s", name, got)
 		}
 		for _, list := range v.Problems {
 			for _, p := range list {
@@ -297,7 +297,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	}
 	v.Take(m.Take())
 	if len(v.Problems[model.FileRef(dir)]) != 1 || m.Synced() {
-		t.Errorf("synced %v, problems %v", m.Synced(), v.Problems)
+		t.Errorf("missing directory: synced %v, problems %v", m.Synced(), v.Problems)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	}
 	v.Take(m.Take())
 	if len(v.Problems[model.FileRef(dir)]) != 1 || m.Synced() {
-		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.Problems)
+		t.Errorf("empty directory: synced %v, problems %v", m.Synced(), v.Problems)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
 	v.AwaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
@@ -377,11 +377,11 @@ func TestHungManifests(t *testing.T) {
 		go func() { ended <- m.follow(ctx, nil, nil, hang) }()
 		time.Sleep(m.timing.hung - 1)
 		if n := reported(); n != 0 {
-			t.Errorf("%d Problems before the limit", n)
+			t.Errorf("got %d Problems before the time limit, want none", n)
 		}
 		time.Sleep(time.Hour)
 		if n := reported(); n != 1 || reads.Load() != 1 {
-			t.Errorf("%d Problems, %d reads", n, reads.Load())
+			t.Errorf("got %d Problems and %d reads, want one of each", n, reads.Load())
 		}
 		release <- struct{}{}
 		synctest.Wait()
@@ -390,7 +390,7 @@ func TestHungManifests(t *testing.T) {
 		}
 		time.Sleep(m.timing.poll)
 		if stop(); <-ended {
-			t.Error("waited for a hung read")
+			t.Error("follow waited for a hung read")
 		}
 		close(release)
 	})

@@ -36,16 +36,16 @@ func checkService(t *testing.T, s *model.Service) {
 	checkAddresses(t, "balancer", s.LoadBalancerIPs)
 	checkPrefixes(t, "source ranges", s.SourceRanges)
 	if len(s.ClusterIPs) > 2 || len(s.ClusterIPs) == 2 && inet.FamilyOf(s.ClusterIPs[0]) == inet.FamilyOf(s.ClusterIPs[1]) {
-		t.Errorf("cluster addresses %v", s.ClusterIPs)
+		t.Errorf("more than one cluster address of a family: %v", s.ClusterIPs)
 	}
 	if !slices.IsSortedFunc(s.SourceRanges, netip.Prefix.Compare) {
 		t.Errorf("source ranges %v are not sorted", s.SourceRanges)
 	}
 	if s.HealthCheckPort != 0 && !s.ExternalLocal {
-		t.Errorf("health check port %d without external policy Local", s.HealthCheckPort)
+		t.Errorf("the health check port is %d, but the external policy is not Local", s.HealthCheckPort)
 	}
 	if len(s.ClusterIPs) == 0 || len(s.Ports) == 0 || s.AffinityTimeout < 0 {
-		t.Errorf("served: %+v", s)
+		t.Errorf("invalid Service: %+v", s)
 	}
 	checkPorts(t, s)
 }
@@ -56,11 +56,11 @@ func checkPorts(t *testing.T, s *model.Service) {
 	for _, p := range s.Ports {
 		number := model.ServicePort{Protocol: p.Protocol, Port: p.Port}
 		if p.Port == 0 || !validProtocol(p.Protocol) || names[p.Name] || numbers[number] || strings.ContainsAny(p.Name, " \n\"") {
-			t.Errorf("port %+v of %+v", p, s.Ports)
+			t.Errorf("invalid or duplicate port %+v in %+v", p, s.Ports)
 		}
 		nodePort := model.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}
 		if p.NodePort != 0 && nodePorts[nodePort] {
-			t.Errorf("node port %d twice in %+v", p.NodePort, s.Ports)
+			t.Errorf("duplicate node port %d in %+v", p.NodePort, s.Ports)
 		}
 		names[p.Name], numbers[number], nodePorts[nodePort] = true, true, true
 	}
@@ -71,7 +71,7 @@ func checkAddresses(t *testing.T, what string, addrs []netip.Addr) {
 	seen := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || inet.CheckUnicast(a) != nil || seen[a] {
-			t.Errorf("%s: address %v of %v", what, a, addrs)
+			t.Errorf("%s: invalid or duplicate address %v in %v", what, a, addrs)
 		}
 		seen[a] = true
 	}
@@ -81,7 +81,7 @@ func checkPrefixes(t *testing.T, what string, prefixes []netip.Prefix) {
 	t.Helper()
 	for _, p := range prefixes {
 		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
-			t.Errorf("%s: %v", what, p)
+			t.Errorf("%s: invalid prefix %v", what, p)
 		}
 	}
 }
@@ -90,12 +90,12 @@ func checkSlice(t *testing.T, s *model.EndpointSlice) {
 	t.Helper()
 	for _, e := range s.Endpoints {
 		if !e.Addr.IsValid() || e.Addr.Is4In6() || e.Addr.Zone() != "" || inet.FamilyOf(e.Addr) != s.Family {
-			t.Errorf("endpoint %v in a slice of %v", e.Addr, s.Family)
+			t.Errorf("invalid endpoint %v in an %v slice", e.Addr, s.Family)
 		}
 	}
 	for _, p := range s.Ports {
 		if p.Port == 0 || !validProtocol(p.Protocol) {
-			t.Errorf("port %+v", p)
+			t.Errorf("invalid port %+v", p)
 		}
 	}
 }
@@ -107,7 +107,7 @@ const maxValue = 64
 func CheckProblem(t *testing.T, p model.Problem) {
 	t.Helper()
 	if p.Object == (model.ObjectRef{}) || p.Reason == "" || len(p.Value) > maxValue+len("...") || len(p.String()) > 1200 || !utf8.ValidString(p.String()) {
-		t.Errorf("problem %+v", p)
+		t.Errorf("invalid problem %+v", p)
 	}
 }
 

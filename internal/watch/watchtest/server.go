@@ -65,7 +65,7 @@ type logged struct {
 	obj, old runtime.Object // old is nil if the object did not exist before
 }
 
-// New returns a server without objects. An error of the server fails the test.
+// New returns a server without objects. A server error fails the test.
 func New(t *testing.T) *Server {
 	s := NewServer()
 	s.Failed = func(err error) { t.Error(err) }
@@ -149,7 +149,7 @@ func (s *Server) record(kind watch.EventType, obj runtime.Object) runtime.Object
 	resource := resourceOf(obj)
 	old := s.objects[resource][nameOf(obj)]
 	if kind == watch.Deleted && old == nil {
-		old = obj // a server sends deletions even of objects that its lists lack
+		old = obj // a server reports deletions even for objects that are missing from its lists
 	}
 	obj = obj.DeepCopyObject()
 	s.version++
@@ -169,8 +169,8 @@ func (s *Server) Compact() {
 	s.oldest, s.log = s.version, nil
 }
 
-// Restore simulates the restoration from a backup: the server contains only these objects, at an older version, and no history.
-// Like a real server, it sends nothing on a watch from a version that it has not reached yet.
+// Restore simulates restoring the server from a backup: the server contains only these objects, at an older version, and no
+// history. Like a real server, it sends nothing on a watch from a version that it has not reached yet.
 func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.mu.Lock()
 	s.version = version

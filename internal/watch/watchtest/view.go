@@ -131,7 +131,7 @@ type Source interface {
 	Take() model.Changes
 }
 
-// Await takes changes until the condition holds.
+// Await takes changes until the condition is true.
 func (v *View) Await(t *testing.T, src Source, what string, condition func() bool) {
 	t.Helper()
 	late := time.After(Deadline)
@@ -145,7 +145,7 @@ func (v *View) Await(t *testing.T, src Source, what string, condition func() boo
 		select {
 		case <-src.Changed():
 		case <-late:
-			t.Fatalf("%s: not within %v; synced %v, have\n%s", what, Deadline, src.Synced(), v)
+			t.Fatalf("%s: timed out after %v; synced %v, got\n%s", what, Deadline, src.Synced(), v)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(ru
 	w.bookmark(at, version, true)
 }
 
-// For a client that selects only some objects, an update may be an addition or a deletion.
+// For a client that selects only some objects, an update may look like an addition or a deletion.
 func (e logged) seenBy(selects func(runtime.Object) bool) (kind watch.EventType, ok bool) {
 	before := e.old != nil && selects(e.old)
 	after := e.kind != watch.Deleted && selects(e.obj)

@@ -89,7 +89,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("gone: %v, want %v", f.gone, want)
 	}
 	if read := goneIn(f.affinity().chains()[1].comments()); !slices.Equal(read, f.gone) {
-		t.Errorf("removed endpoints read from the chain: %v", read)
+		t.Errorf("read the removed endpoints %v from the chain", read)
 	}
 	if f = f.with(server(true), all[:1]); slices.Contains(f.gone, all[0].Addr) || f.forgetful {
 		t.Errorf("an endpoint that was added again is still in gone: %v", f.gone)
@@ -156,7 +156,7 @@ func TestShares(t *testing.T) {
 			}
 		}
 		if slots > most+float64(len(dests)) {
-			t.Fatalf("%v slots of %d endpoints", slots, len(dests))
+			t.Fatalf("got %v slots for %d endpoints", slots, len(dests))
 		}
 	})
 }

@@ -54,7 +54,7 @@ func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bo
 	return has
 }
 
-// Timeouts returns nothing: the timeouts are conntrack's, and the agent does not set them.
+// Timeouts returns nothing, because conntrack's timeouts apply, and the agent does not set them.
 func (b *Balancer) Timeouts(context.Context) (kernel.Timeouts, error) { return kernel.Timeouts{}, nil }
 
 // change is a virtual server with the operations on it that the kernel has not refused.
@@ -101,7 +101,7 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 // try executes the chosen operations. It returns the operations to retry after a read, because the known state may be outdated. If sure is
-// true, the known state was just read.
+// true, the known state has just been read.
 func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
 	changes, outdated := b.prepare(ops, chosen, errs)
 	b.refreshGone(ctx, changes)

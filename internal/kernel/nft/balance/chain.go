@@ -15,23 +15,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancing requires two lookups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint.
-// Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a
-// frontend with affinity has its own chains.
+// Balancing requires two lookups. The map of frontends leads to a chain, and that chain picks a random endpoint from the map of slots.
+// Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a frontend
+// with affinity has its own chains.
 //
 // The names of these chains do not end with -4 or -6, unlike the names of chains for rules.
 
-// frontendsMap is the map from each frontend to its chain.
+// frontendsMap returns the name of the map from each frontend to its chain.
 func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
 
-// slotsMap is the map from a frontend and a slot number to an endpoint.
+// slotsMap returns the name of the map from a frontend and a slot number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// recordMap is the map from each frontend with affinity to the chain that records its clients. For some other frontends, it contains the
-// verdict "return" (see recordChain).
+// recordMap returns the name of the map from each frontend with affinity to the chain that records its clients. For some other frontends,
+// the map contains the verdict "return" (see recordChain).
 func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
 
-// Entrance returns the name of the chain to which rules send the packets of frontends.
+// Entrance returns the name of the chain to which rules send packets to frontends.
 func Entrance(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
 
 // Chain is a chain for balancing. Its hook is zero unless it is a base chain.
@@ -132,7 +132,7 @@ func (p *program) find(in string, into uint32) {
 	})
 }
 
-// chose matches if the chosen endpoint has this address. It does not compare the port, because nft cannot print that.
+// chose matches if the chosen endpoint has this address. It does not compare the port, because nft cannot print such a comparison.
 func (p *program) chose(a netip.Addr) { p.Compare(p.chosen(), unix.NFT_CMP_EQ, a.AsSlice()) }
 
 func (p *program) client(mask uint8) {
@@ -186,7 +186,7 @@ func (p picker) chain() Chain {
 	}}
 }
 
-// chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a random endpoint:
+// chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a random endpoint, because
 // nftables can neither look up the result of a map nor replace the data of an element. Later, the agent deletes the elements and then these
 // rules. No rule computes with the result of a map, because nft cannot print such a rule.
 func (k affinity) chains() []Chain {

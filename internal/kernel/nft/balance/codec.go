@@ -76,7 +76,7 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 	return k, b[n+8:], nil
 }
 
-// Comments of elements contain data for which the maps have no fields.
+// Element comments contain data for which the maps have no fields.
 func frontendComment(f *frontend) string {
 	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }

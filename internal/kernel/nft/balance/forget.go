@@ -74,7 +74,7 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	if err != nil || len(rules) == 0 {
 		return err
 	}
-	for more := true; more; { // packets add records meanwhile, so a list may miss some records
+	for more := true; more; { // packets may be adding records, so a list can miss some
 		records, err := f.records(ctx, kernel.ClientsMap(key))
 		if err != nil {
 			return err
@@ -95,8 +95,7 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
 }
 
-// commitExisting runs a transaction. If objects have disappeared meanwhile, such as an expired record, it runs another transaction
-// without them.
+// commitExisting runs a transaction. If an object no longer exists, such as an expired record, it runs another transaction without it.
 func (f *Forgetter) commitExisting(ctx context.Context, reqs []nlbatch.Request) error {
 	for len(reqs) > 0 {
 		var exist []nlbatch.Request

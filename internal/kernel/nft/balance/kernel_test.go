@@ -62,7 +62,7 @@ func TestOneOfABatchIsRefused(t *testing.T) {
 		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
 		return kernel.Op{Verb: kernel.Create, Object: s}
 	}
-	mustApply(t, b, create(1)) // now the state of the balancer is known
+	mustApply(t, b, create(1)) // now the balancer knows the kernel state
 	other := create(3)
 	theirs := other.Object.(kernel.Server)
 	theirs.Scheduler = "wrr"

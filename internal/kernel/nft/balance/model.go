@@ -17,7 +17,7 @@ import (
 // The number of slots of a frontend depends on its weights. A weight that is small compared to the others needs many slots.
 const minSlots, maxSlots = 1 << 8, 1 << 12
 
-// mostSlots is the largest number of slots for n endpoints.
+// mostSlots returns the maximum number of slots for n endpoints.
 func mostSlots(n int) int { return max(maxSlots, 4*n) }
 
 // frontend is a virtual server as the maps represent it.
@@ -26,7 +26,7 @@ type frontend struct {
 	// slots lists the endpoints by slot number; an endpoint has as many slots as its weight requires. idle lists the endpoints with
 	// weight 0.
 	slots, idle []kernel.Destination
-	// gone lists, in order, the removed endpoints that the client map may still contain.
+	// gone lists the removed endpoints that the client map may still contain, sorted by address.
 	gone []netip.AddrPort
 	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
 	forgetful bool
@@ -59,7 +59,7 @@ func (f *frontend) chainNames() []string {
 	return names
 }
 
-// recordChain returns the chain that records the clients of the frontend. It is wire.Nowhere for a port without affinity: otherwise, an
+// recordChain returns the chain that records the clients of the frontend. It is wire.Nowhere for a port without affinity. Otherwise, an
 // all-ports server at the same address, possibly of another Service, would record the client. It is empty if the frontend translates
 // nothing, or is itself an all-ports server.
 func (f *frontend) recordChain() string {
@@ -112,7 +112,7 @@ func (f *frontend) hasRightSlots() bool {
 	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle)
 }
 
-// with returns the frontend with another configuration and other destinations. It keeps as many slots as possible.
+// with returns the frontend with a different configuration and different destinations. It keeps as many slots as possible.
 func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	next := &frontend{Server: s}
 	active := make([]kernel.Destination, 0, len(dests))

@@ -20,9 +20,9 @@ import (
 type found struct {
 	// frontend is nil if elements or rules of the frontend are missing or wrong.
 	frontend *frontend
-	// entries are all elements of the frontend, if frontend is nil.
+	// entries contains all elements of the frontend if frontend is nil.
 	entries []entry
-	// recorded is the part of the virtual server that could be read, if frontend is nil. Its key is invalid if nothing could be read.
+	// recorded is the part of the virtual server that could be read if frontend is nil. Its key is invalid if nothing could be read.
 	recorded kernel.Server
 }
 
@@ -31,7 +31,7 @@ type content struct {
 	chains    comments
 }
 
-// comments are the comments of the rules of each chain. They show whether the chain is complete.
+// comments contains the rule comments of each chain. They show whether the chain is complete.
 type comments map[string][]string
 
 func (c comments) have(want Chain) bool { return slices.Equal(c[want.Name], want.comments()) }

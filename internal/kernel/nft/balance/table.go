@@ -48,7 +48,7 @@ func ownMap(f inet.Family, name string) bool {
 	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }
 
-// DropUnused deletes the table if it has neither sets, nor rules, nor virtual servers. Maps and chains for balancing do not prevent this.
+// DropUnused deletes the table if it contains no sets, rules or virtual servers. Maps and chains for balancing do not prevent this.
 func DropUnused(ctx context.Context, conn *wire.Conn) {
 	if unused, err := unused(ctx, conn); err == nil && unused {
 		_ = conn.Drop(ctx)

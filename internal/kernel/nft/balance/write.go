@@ -13,8 +13,8 @@ import (
 // swap replaces an element of a set. Without old, it adds an element; without new, it deletes one.
 type swap struct{ old, new *entry }
 
-// units returns the requests that turn one frontend into the other. The first requests write what new connections need, the next ones write
-// the frontend itself, and the last ones delete what is left over. The frontend therefore also works between two transactions.
+// units returns the requests that turn the old frontend into the new one. The first requests write what new connections need, the next ones
+// write the frontend itself, and the last ones delete what is no longer used. The frontend therefore works even between two transactions.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
 	if w.from != nil && w.from.frontend == nil { // replace all elements
@@ -50,7 +50,7 @@ func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	return [][]nlbatch.Request{unit}
 }
 
-// swapOne replaces an element of a kind of which each frontend has at most one.
+// swapOne replaces an element if a frontend has at most one element of that kind.
 func (w *change) swapOne(of func(*frontend) *entry) []swap {
 	var s swap
 	if w.from != nil && w.from.frontend != nil {

@@ -130,7 +130,7 @@ func comment(text string) []byte {
 	return append(append([]byte{udataComment, byte(len(text) + 1)}, text...), 0)
 }
 
-// commentOf returns the comment in the user data of a rule, which is a list of type, length and value.
+// commentOf returns the comment in the user data of a rule. Each entry of the user data has a type, a length and a value.
 func commentOf(udata []byte) string {
 	for len(udata) >= 2 {
 		typ, length := udata[0], int(udata[1])
@@ -157,7 +157,7 @@ type ListedRule struct {
 func (c *Conn) Rules(ctx context.Context, chain Chain) (rules []ListedRule, err error) {
 	payloads, err := c.dump(ctx, unix.NFT_MSG_GETRULE, chain.rules())
 	if errors.Is(err, unix.ENOENT) {
-		return nil, nil // deleted meanwhile
+		return nil, nil // deleted in the meantime
 	}
 	for _, p := range payloads {
 		r, wrong := DecodeRule(p)

@@ -47,8 +47,8 @@ func (c *Conn) Stats() nlbatch.Stats { return c.conn.Stats() }
 
 const listTries = 5
 
-// list returns the objects found by each attempt to list objects of family inet. torn is true if the table changed during every attempt:
-// then each list may contain an object twice or miss one. Lists of elements are never torn, but can be incomplete: see Elements.
+// list returns the objects found by each attempt to list objects of family inet. torn is true if the table changed during every attempt.
+// Each list may then contain an object twice or miss one. Lists of elements are never torn, but can be incomplete: see Elements.
 func (c *Conn) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
 	for range listTries {
 		var payloads [][]byte
@@ -158,7 +158,7 @@ func NewTable() nlbatch.Request {
 	return request(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))
 }
 
-// TableRequest is a request about a table of another program, of any family.
+// TableRequest returns a request about another program's table, in any family.
 func TableRequest(msg uint16, family byte, name string) nlbatch.Request {
 	r := request(msg, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, name))
 	r.Payload[0] = family

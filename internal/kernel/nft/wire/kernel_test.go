@@ -30,7 +30,7 @@ func TestCountingIsBounded(t *testing.T) {
 	began, later := time.Unix(1000, 0), time.Unix(1000, 500)
 	for took, want := range map[time.Duration]time.Time{countFree - 1: {}, 20 * time.Millisecond: began.Add(2 * time.Second)} {
 		if again := countAgain(began, took, time.Time{}); !again.Equal(want) {
-			t.Errorf("after a count of %s, the next count is at %s", took, again)
+			t.Errorf("after a count that took %s, the next count is allowed at %s", took, again)
 		}
 	}
 	if again := countAgain(began, time.Second, later); again != later {

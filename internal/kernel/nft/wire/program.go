@@ -46,7 +46,7 @@ func (p *Program) Meta(key, to uint32) {
 	})
 }
 
-// Match matches metadata of the packet.
+// Match matches packets with this value in their metadata.
 func (p *Program) Match(key uint32, value ...byte) {
 	p.Meta(key, Register)
 	p.Compare(Register, unix.NFT_CMP_EQ, value)

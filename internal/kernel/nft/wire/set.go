@@ -106,7 +106,7 @@ func (s Set) Delete() nlbatch.Request { return request(unix.NFT_MSG_DELSET, 0, s
 // ListedSet is a set or map in the kernel.
 type ListedSet struct {
 	Name string
-	Key  uint32 // its type
+	Key  uint32 // the data type of the key
 	// Flags are the set's flags, without the flag for concatenations.
 	Flags, Size uint32
 	// Elements is the number of elements, or kernel.Uncounted. Older kernels do not report the number.
@@ -145,9 +145,9 @@ func DecodeSet(payload []byte) (table, name string, s ListedSet, err error) {
 }
 
 const (
-	// countShare limits the cost of counting: after each count, the agent pauses for this many times the duration of the count.
+	// countShare limits the cost of counting. After each count, the agent waits this many times as long as the count took.
 	countShare = 100
-	// countFree is the longest duration of a count after which the agent need not pause.
+	// countFree is how long a count may take without requiring a pause.
 	countFree = 5 * time.Millisecond
 )
 

@@ -77,7 +77,7 @@ type options struct {
 	// timeout is the time limit for all nodes; 0 means no limit.
 	timeout time.Duration
 	watch   bool
-	// interval is the time between two queries of --watch.
+	// interval is the time between the queries of --watch.
 	interval time.Duration
 }
 
@@ -114,7 +114,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 	flags.BoolVar(&o.table.NoHeaders, "no-headers", false, "print the table without column titles")
 	flags.StringVar(&o.table.SortBy, "sort-by", "", "sort the table by this column, numbers by value")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "query the nodes periodically, and print what has changed")
-	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "time between two queries of --watch, at least 1s")
+	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "interval between the queries of --watch, at least 1s")
 	flags.DurationVar(&o.timeout, "timeout", 0, "time limit for all nodes together; 0 means no limit")
 	flags.StringVar(&o.ask.Namespace, "agent-namespace", "kube-system", "namespace of the agents' pods")
 	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to query")

@@ -151,7 +151,7 @@ func TestLongSyncIsNoHungLoop(t *testing.T) {
 	})
 }
 
-// Lingering virtual servers add no cost to changes of other Services.
+// Lingering virtual servers do not make changes to other Services more expensive.
 func TestLingeringServersCostNothing(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

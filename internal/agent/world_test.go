@@ -319,7 +319,7 @@ func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
 }
 
-// idealOver is like ideal, but for a kernel whose existing virtual servers keep an equivalent scheduler.
+// idealOver is like ideal, but an existing virtual server keeps its scheduler if that is equivalent to the wanted one.
 func idealOver(t *testing.T, existing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)

@@ -56,7 +56,7 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) { r.take(ctx, changed, err) })
 	}
 	if !stopsInTime(ctx, watch) {
-		r.log.Warn("the last read of the configuration file did not finish: its file system hangs", zap.Duration("after", stopLimit))
+		r.log.Warn("the last read of the configuration file did not finish: its file system is not responding", zap.Duration("after", stopLimit))
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *snapshot) record(source agent.Source) agent.Source {
 
 func (s *snapshot) run(ctx context.Context) {
 	if s != nil && !stopsInTime(ctx, s.recorder.Run) {
-		s.log.Warn("the last write of the snapshot did not finish: its file system hangs", zap.Duration("after", stopLimit))
+		s.log.Warn("the last write of the snapshot did not finish: its file system is not responding", zap.Duration("after", stopLimit))
 	}
 }
 

@@ -110,7 +110,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFilesAreComplete: each file is served with its type and the policy, refers to no other site, and never inserts text as HTML.
+// TestFilesAreComplete: each file is served with its content type and the security policy, refers to no other site, and never inserts text as HTML.
 func TestFilesAreComplete(t *testing.T) {
 	s := NewServer(nil, nil)
 	types := map[string]string{"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}

@@ -192,7 +192,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		reach(t, s.outside, p, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
 		// node-1 treats another node as an outside client.
 		reach(t, s.node3.Host, p, svc.AtNode(s.node1, f), "web-1", s.node3.Addr(f))
-		// The pod's own node keeps the source.
+		// Connections from the node itself and from its pods keep their source address.
 		reach(t, s.client.Host, p, svc.AtBalancer(f, p), "web-1", s.client.Addr(f))
 		reach(t, s.client.Host, p, svc.AtNode(s.node1, f), "web-1", s.client.Addr(f))
 		reach(t, s.node1.Host, p, svc.AtBalancer(f, p), "web-1", s.node1.Addr(f))

@@ -243,7 +243,7 @@ func (c *Conn) String() string {
 	return fmt.Sprintf("connection %s -> %s %s with %s", c.host.Name, c.Remote, c.Proto, c.Server)
 }
 
-// ping skips and counts late answers to earlier numbers.
+// ping skips and counts late replies to earlier pings.
 func (c *Conn) ping(deadline time.Time) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

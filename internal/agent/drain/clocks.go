@@ -52,7 +52,7 @@ type Pass struct {
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. A full sync updates every virtual server.
+// Update starts and stops clocks after a sync. After a full sync, it updates the clocks of every virtual server.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return

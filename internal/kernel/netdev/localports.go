@@ -27,7 +27,10 @@ func LocalPorts() (kernel.Ports, error) {
 // localPorts parses a range such as "32768 60999", and reserved ports such as "8080,9000-9010".
 func localPorts(chosen, reserved string) (kernel.Ports, error) {
 	all, err := parsePorts(strings.Join(strings.Fields(chosen), "-"))
-	if err != nil || len(all) != 1 {
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("it has %d ranges", len(all))
+	}
+	if err != nil {
 		return kernel.DefaultLocalPorts, fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %q, not two ports: %w", chosen, err)
 	}
 	without, err := parsePorts(reserved)

@@ -66,7 +66,7 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 	}
 	for _, name := range chains {
 		if _, _, ours := parseChain(name); !ours {
-			continue // a Balancer's rules look up maps only
+			continue // a Balancer's chain: its rules use maps but no sets
 		}
 		chain := wire.Chain(name)
 		listed, err := b.conn.Rules(ctx, chain)

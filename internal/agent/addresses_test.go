@@ -309,9 +309,16 @@ func TestIPv6Disabled(t *testing.T) {
 		if !w.has("ip addr add 10.96.0.1/32") || w.has("ip addr add fd00::") || !w.has("ipvsadm -A -t [fd00::3]:80") {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
+		v, err := w.agent.View(w.Context(), agent.Query{})
+		if err != nil || len(v.NodeProblems) != 1 || !strings.Contains(v.NodeProblems[0].Text, "net.ipv6.conf.kube-ipvs0.disable_ipv6") {
+			w.Errorf("the problems of the node are %+v, error %v", v.NodeProblems, err)
+		}
 		w.damage(turn("0"))
 		w.sleep(auditInterval)
 		w.is()
+		if v, err = w.agent.View(w.Context(), agent.Query{}); err != nil || len(v.NodeProblems) > 0 {
+			w.Errorf("the node still has problems: %+v, error %v", v.NodeProblems, err)
+		}
 	})
 }
 

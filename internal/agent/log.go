@@ -129,11 +129,6 @@ func (l *reportLog) logProblems(r *Report) {
 	l.logForeign(r)
 }
 
-// ipv6OffLine is logged only once, not for every address.
-const ipv6OffLine = "IPv6 is disabled on " + kernel.Device + "; no Service is served at an IPv6 address. To enable it, run " +
-	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
-	"the addresses"
-
 func (l *reportLog) logForeign(r *Report) {
 	var lines []string
 	for key, service := range r.Foreign {
@@ -149,9 +144,6 @@ func (l *reportLog) logForeign(r *Report) {
 			lines = append(lines, fmt.Sprintf("address %s on %s belongs to no Service and is not in the ledger; left alone "+
 				"(ip addr del %s/%d dev %s deletes it)", addr, kernel.Device, addr, addr.BitLen(), kernel.Device))
 		}
-	}
-	if r.IPv6Off {
-		lines = append(lines, ipv6OffLine)
 	}
 	slices.Sort(lines)
 	foreign := map[string]bool{}

@@ -87,6 +87,13 @@ func (a *Agent) nodeProblems() []model.Problem {
 			Remedy: "if you did not delete them, check whether the API server has lost data",
 		})
 	}
+	if have := a.planner.known.State(); have != nil && diff.IPv6Missing(a.planner.target, have) {
+		problems = append(problems, model.Problem{
+			Object: model.NodeRef(name), Field: "net.ipv6.conf." + kernel.Device + ".disable_ipv6", Value: "1",
+			Reason: "IPv6 is disabled on " + kernel.Device + ", so no Service is served at an IPv6 address",
+			Remedy: "set this sysctl to 0, and those of the node's other interfaces; net.ipv6.conf.all.disable_ipv6=0 sets all of them. The agent then adds the addresses",
+		})
+	}
 	for _, p := range a.planner.known.Refusals.Problems()[model.ServiceID{}] {
 		p.Object, p.Service = model.NodeRef(name), model.ServiceID{}
 		problems = append(problems, p)

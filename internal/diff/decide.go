@@ -42,8 +42,6 @@ type Decision struct {
 // Found describes problems that the agent reports but does not fix.
 type Found struct {
 	Leftovers Leftovers
-	// IPv6Off is true if wanted addresses cannot be bound because IPv6 is disabled.
-	IPv6Off bool
 }
 
 // Decide compares the target with the kernel state. It first decides which virtual servers are foreign and which linger.
@@ -127,5 +125,5 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 
 // Look returns the problems that the agent reports but does not fix.
 func Look(t *Target, have *kernel.State, opt Options) Found {
-	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
+	return Found{findLeftovers(t, have, opt)}
 }

@@ -233,7 +233,8 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	}
 }
 
-func ipv6Missing(w *Target, have *kernel.State) bool {
+// IPv6Missing reports whether wanted addresses cannot be bound because IPv6 is disabled on kube-ipvs0.
+func IPv6Missing(w *Target, have *kernel.State) bool {
 	if !have.IPv6Off() {
 		return false
 	}

@@ -42,7 +42,7 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 func (a *statusServer) complete(v *view.View) {
 	loop := v.Node
 	v.Node = view.Node{
-		Name: a.node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
+		Name: a.node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),
 		Mode: a.node.Mode, DataPlane: a.node.DataPlane(), Rules: a.node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
 		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
@@ -81,6 +81,12 @@ func (a *statusServer) sources() []view.Source {
 		all = append(all, kinds[name])
 	}
 	return all
+}
+
+// NetworkNamespace identifies the network namespace of this process, or returns "" if it is unknown.
+func NetworkNamespace() string {
+	name, _ := os.Readlink("/proc/self/ns/net")
+	return name
 }
 
 // KernelRelease returns the output of uname -r, or an empty string if it is unknown.

@@ -25,8 +25,14 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	if v != nil {
 		e.findFrontend(v)
 	}
-	e.follow()
-	e.compare()
+	if elsewhere := v.Elsewhere(k.Namespace); elsewhere != "" {
+		e.step("kernel", "readlink /proc/self/ns/net", "not read, because it is not the agent's", Unknown)
+		e.reason("%s, where the agent's objects are not visible; run the command where the agent runs, or the agent in the node's own network namespace", elsewhere)
+		e.unknown = true
+	} else {
+		e.follow()
+		e.compare()
+	}
 	e.out.Verdict = e.verdict()
 	return e.out
 }
@@ -40,7 +46,9 @@ type explaining struct {
 	// accepting are the loopback addresses on which the agent's process accepts connections to node ports.
 	accepting []netip.Addr
 	answered  bool // an agent responded
-	out       Explanation
+	// sinceAudit is the time since the agent's last full sync; empty if there was none.
+	sinceAudit string
+	out        Explanation
 	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate,
 	// partly if packets do not reach some endpoints, and different if the kernel differs from the wanted state.
 	depends, unclear, partly, different bool
@@ -56,6 +64,9 @@ type explaining struct {
 // findFrontend finds the Service that serves the frontend, or, if there is none, a Service that lost the frontend to another one.
 func (e *explaining) findFrontend(v *view.View) {
 	e.answered, e.accepting = true, v.Node.LoopbackAddresses
+	if last := v.Agent.LastFullSync; last != nil {
+		e.sinceAudit = fmt.Sprintf("%.0f s", v.Time.Sub(last.Started).Seconds())
+	}
 	for s := range v.Services {
 		for i := range v.Services[s].Frontends {
 			f := &v.Services[s].Frontends[i]
@@ -181,8 +192,12 @@ func (e *explaining) address(p *packet) bool {
 		e.step("address", "ip route get "+addr.String(), "not an address of this node or of a Service; the packet is routed as usual", NoService)
 		return false
 	}
+	because := ""
+	if e.ipv6Off(addr) {
+		because = ", because IPv6 is disabled there (sysctl " + kernel.IPv6Switch + " is 1)"
+	}
 	e.absent("address", "ip addr "+bound.String(),
-		fmt.Sprintf("the address %s is not bound to %s or another interface of this node; the packet is routed away", addr, kernel.Device))
+		fmt.Sprintf("the address %s is not bound to %s or another interface of this node%s; the packet is routed away", addr, kernel.Device, because))
 	return false
 }
 

@@ -33,7 +33,9 @@ type Kernel struct {
 	// Unrouted are the addresses on kube-ipvs0 without a local route.
 	Unrouted []netip.Addr
 	Bridges  []kernel.Bridge
-	Unread   map[Part]Unread
+	// Namespace is the network namespace with this state; empty if it is unknown.
+	Namespace string
+	Unread    map[Part]Unread
 }
 
 // Arrival identifies packets from a client to a frontend, or from an endpoint to a client. They have no mark, or a mark for which a routing

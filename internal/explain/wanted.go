@@ -61,12 +61,22 @@ func (e *explaining) compareRules() {
 
 func (e *explaining) differs(format string, args ...any) {
 	e.different = true
-	repair := "; the agent's next audit repairs it"
-	if !e.answered {
-		repair = "; a running agent would repair it"
-	}
-	e.reason(format+repair, args...)
+	e.reason(format+e.repair(), args...)
 }
+
+// repair describes who repairs a difference. Something may keep the agent from repairing it.
+func (e *explaining) repair() string {
+	switch {
+	case !e.answered:
+		return "; a running agent would repair it"
+	case e.sinceAudit == "":
+		return "; the agent's next audit repairs it"
+	}
+	return "; the agent's next audit repairs it, unless the last one, " + e.sinceAudit + " ago, could not"
+}
+
+// ipv6Off reports whether the address cannot be bound because IPv6 is disabled on kube-ipvs0.
+func (e *explaining) ipv6Off(addr netip.Addr) bool { return addr.Is6() && e.k.IPv6Off() }
 
 func (e *explaining) compareFrontend() {
 	if e.frontend == nil {
@@ -78,8 +88,8 @@ func (e *explaining) compareFrontend() {
 	if f.Server == "" { // another Service or program owns the frontend
 		return
 	}
-	if f.Bound && !e.missing(Addresses) && !e.k.isVirtual(f.Address.Addr()) {
-		e.differs("the address %s is missing on %s", f.Address.Addr(), kernel.Device)
+	if addr := f.Address.Addr(); f.Bound && !e.missing(Addresses) && !e.k.isVirtual(addr) && !e.ipv6Off(addr) {
+		e.differs("the address %s is missing on %s", addr, kernel.Device)
 	}
 	for _, s := range f.SetEntries {
 		if !e.missing(Sets) && !e.holds(s) {

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -47,6 +48,7 @@ type Look struct {
 func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	k := &explain.Kernel{
 		State: &kernel.State{}, Mode: live.FindMode(ctx), Routes: map[netip.Addr]kernel.Route{}, Arrivals: map[explain.Arrival]kernel.Route{}, Unread: map[explain.Part]explain.Unread{},
+		Namespace: daemon.NetworkNamespace(),
 	}
 	note := func(part explain.Part, err error) {
 		if err != nil {
@@ -175,6 +177,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	for _, s := range at.Sysctls {
 		names = append(names, s.Name)
 	}
+	names = append(names, kernel.IPv6Switch)
 	var errs [5]error
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])

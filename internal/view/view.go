@@ -90,6 +90,15 @@ type NodeProblem struct {
 	Remedy  string `json:"remedy"`
 }
 
+// Elsewhere reports that the agent runs in another network namespace than the caller. It returns "" if the namespaces are the same, or if one of
+// them is unknown.
+func (v *View) Elsewhere(here string) string {
+	if v == nil || here == "" || v.Node.NetworkNamespace == "" || v.Node.NetworkNamespace == here {
+		return ""
+	}
+	return fmt.Sprintf("the agent (process %d) runs in the network namespace %s, but this command runs in %s", v.Node.PID, v.Node.NetworkNamespace, here)
+}
+
 // AddNodeProblems adds problems of this node without modifying the existing lists.
 func (v *View) AddNodeProblems(all []model.Problem) {
 	v.Problems, v.NodeProblems = slices.Clone(v.Problems), slices.Clone(v.NodeProblems)
@@ -129,6 +138,8 @@ type Node struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Kernel  string `json:"kernel"`
+	// NetworkNamespace is the network namespace in which the agent runs, as the link /proc/PID/ns/net shows it; empty if it is unknown.
+	NetworkNamespace string `json:"networkNamespace,omitempty"`
 	// Mode is the data plane and the rule layer. DataPlane and Rules describe it in words, with the reasons.
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`

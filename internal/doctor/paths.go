@@ -279,25 +279,20 @@ func checkVital(f Facts) []finding.Finding {
 func checkPaths(f Facts) []finding.Finding {
 	var found []finding.Finding
 	var order []string
-	causes := map[string]*finding.Finding{}
+	causes := map[string]*cause{}
 	for _, w := range f.Walks {
-		severity, problem := w.judge()
+		severity, problem := w.judge(w.Reasons)
 		if problem == "" {
 			continue
 		}
-		c := causes[problem]
-		if c == nil {
-			c = &finding.Finding{Severity: severity, Subject: "path", Problem: problem, Remedy: w.remedy()}
-			causes[problem], order = c, append(order, problem)
+		_, general := w.judge(withoutAddresses(w.Reasons))
+		if causes[general] == nil {
+			causes[general], order = &cause{severity: severity, problem: problem}, append(order, general)
 		}
-		if severity == finding.Broken {
-			c.Severity = severity
-		}
-		c.Evidence = append(c.Evidence, w.String())
+		causes[general].add(w, severity, problem, general)
 	}
-	for _, problem := range order {
-		c := causes[problem]
-		found = append(found, finding.New(c.Severity, c.Subject, c.Problem, examples(c.Evidence), c.Remedy))
+	for _, general := range order {
+		found = append(found, causes[general].finding())
 	}
 	return found
 }
@@ -316,13 +311,15 @@ func (w Walk) String() string {
 
 // judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, the result of a real
 // connection decides.
-func (w Walk) judge() (finding.Severity, string) {
-	why, failed, severity := strings.Join(w.Reasons, "; "), w.Failure != "", finding.Warning
+func (w Walk) judge(reasons []string) (finding.Severity, string) {
+	why, failed, severity := strings.Join(reasons, "; "), w.Failure != "", finding.Warning
 	if failed && w.Vital {
 		severity = finding.Broken
 	}
 	switch w.Verdict {
-	case explain.Stops, explain.Partly, explain.NoService:
+	case explain.Partly:
+		return w.partly(), "some connections to Services fail: " + why
+	case explain.Stops, explain.NoService:
 		switch {
 		case w.Connected && !failed:
 			return finding.Warning, "explain reports that packets do not arrive, but a connection succeeded: " + why
@@ -350,10 +347,18 @@ func (w Walk) judge() (finding.Severity, string) {
 	return severity, "doctor cannot tell whether packets arrive: " + why
 }
 
-func (w Walk) remedy() string {
-	command := fmt.Sprintf("`kube-ipvs explain %s/%s --from %s`", w.To.Addr, w.To.Protocol, w.From)
-	if w.Failure != "" && w.Verdict == explain.Passes {
-		return command + " lists the endpoints: connect to them directly; if that fails, too, check the pods, the network policies and the pod network"
+// partly returns the severity if packets reach only some endpoints. A connection that succeeds is no contradiction.
+func (w Walk) partly() finding.Severity {
+	if w.Sender == fromOutside || w.Connected && w.Failure == "" {
+		return finding.Warning
 	}
-	return command + " shows every step; change the rule or object that it names"
+	return finding.Broken
+}
+
+func (w Walk) remedy() string {
+	command := fmt.Sprintf("kube-ipvs explain %s/%s", w.To.Addr, w.To.Protocol)
+	if w.Failure != "" && w.Verdict == explain.Passes {
+		return "`" + command + "` lists the endpoints: connect to them directly; if that fails, too, check the pods, the network policies and the pod network"
+	}
+	return "`" + command + " --from " + w.From.String() + "` shows every step; change the rule or object that it names"
 }

@@ -163,6 +163,9 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 		{explain.Stops, fromNode, true, succeeded, finding.Warning},
 		{explain.Stops, fromNode, false, failed, finding.Broken},
 		{explain.Partly, fromPod, false, none, finding.Broken},
+		{explain.Partly, fromNode, false, succeeded, finding.Warning},
+		{explain.Partly, fromNode, false, failed, finding.Broken},
+		{explain.Partly, fromOutside, true, none, finding.Warning},
 		{explain.NoService, fromNode, false, none, finding.Broken},
 		{explain.Unclear, fromPod, false, none, finding.Warning},
 		{explain.Unclear, fromNode, false, succeeded, ""},
@@ -211,5 +214,40 @@ func TestPathsToSuspects(t *testing.T) {
 	}
 	if len(paths) != MaxPaths {
 		t.Errorf("%d paths", len(paths))
+	}
+}
+
+// TestOneCauseIsOneFinding: paths that differ only in their addresses share a finding, and the evidence lists the addresses. Rules with different
+// addresses are different causes.
+func TestOneCauseIsOneFinding(t *testing.T) {
+	walk := func(service, addr string, from Sender, reasons ...string) Walk {
+		to := kernel.ServerKey{Addr: at(addr), Protocol: inet.TCP}
+		return Walk{Path: Path{Question: explain.Question{To: to, From: to.Addr.Addr()}, Service: service, Sender: from}, Verdict: explain.Stops, Reasons: reasons}
+	}
+	const six, four = "the address fd00::10 is not bound to kube-ipvs0", "the address 10.96.0.9 is not bound to kube-ipvs0"
+	found := checkPaths(Facts{Walks: []Walk{
+		walk("default/a", "[fd00::10]:80", fromNode, six), walk("default/b", "10.96.0.9:80", fromNode, four), walk("default/b", "10.96.0.9:81", fromPod, four),
+		walk("default/c", "10.96.0.7:80", fromNode, "packets to endpoint 10.244.0.7:8080 are stopped", "packets to endpoint 10.244.0.8:8080 are stopped"),
+		walk("default/d", "10.96.0.6:80", fromNode, "packets to endpoint 10.244.0.9:8080 are stopped"),
+		walk("default/e", "10.96.0.1:80", fromNode, "stopped in filter INPUT; rule: -A INPUT -d 10.96.0.1/32 -j DROP"),
+		walk("default/f", "10.96.0.2:80", fromNode, "stopped in filter INPUT; rule: -A INPUT -d 10.96.0.2/32 -j DROP"),
+	}})
+	var have []string
+	for _, f := range found {
+		have = append(have, f.Problem+" | "+strings.Join(f.Evidence, " | ")+" | "+f.Remedy)
+	}
+	const prefix, more = "packets to Services do not arrive: ", "` shows every step; change the rule or object that it names"
+	want := []string{
+		prefix + "the address ADDRESS is not bound to kube-ipvs0 | default/a at [fd00::10]:80/tcp from this node | default/b at 10.96.0.9:80/tcp from this node | " +
+			"default/b at 10.96.0.9:81/tcp from a pod (10.96.0.9) | `kube-ipvs explain 10.96.0.9:81/tcp --from 10.96.0.9" + more,
+		prefix + "packets to endpoint ADDRESS are stopped | default/c at 10.96.0.7:80/tcp from this node, ADDRESS: 10.244.0.7:8080, 10.244.0.8:8080 | " +
+			"default/d at 10.96.0.6:80/tcp from this node, ADDRESS: 10.244.0.9:8080 | `kube-ipvs explain 10.96.0.7:80/tcp --from 10.96.0.7" + more,
+		prefix + "stopped in filter INPUT; rule: -A INPUT -d 10.96.0.1/32 -j DROP | default/e at 10.96.0.1:80/tcp from this node | " +
+			"`kube-ipvs explain 10.96.0.1:80/tcp --from 10.96.0.1" + more,
+		prefix + "stopped in filter INPUT; rule: -A INPUT -d 10.96.0.2/32 -j DROP | default/f at 10.96.0.2:80/tcp from this node | " +
+			"`kube-ipvs explain 10.96.0.2:80/tcp --from 10.96.0.2" + more,
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("findings:\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -3,9 +3,11 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -26,12 +28,28 @@ func examples(all []string) []string {
 	return append(append([]string{}, all[:shown]...), fmt.Sprintf("and %d more", len(all)-shown))
 }
 
-func checkAgent(f Facts) []finding.Finding { return view.Findings(f.View, f.Silence) }
+func checkAgent(f Facts) []finding.Finding {
+	servers := f.VirtualServers
+	if servers == 0 && slices.ContainsFunc(f.Unread, func(why string) bool { return strings.HasPrefix(why, string(explain.Servers)+": ") }) {
+		servers = view.Unread
+	}
+	found := view.Findings(f.View, f.Silence, servers)
+	if f.Files != "" {
+		found[0].Evidence = []string{f.Files}
+		found[0].Remedy = "the agent can neither accept connections nor start iptables: raise its limit of open files (LimitNOFILE= of the service, or the container runtime's), " +
+			"and restart it"
+	}
+	return found
+}
 
 // checkPorts finds ports of a running agent that do not respond or respond with an error.
 func checkPorts(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
+	}
+	if failed := f.loopbackFailures(); len(failed) > 0 {
+		return finding.One(finding.Warning, "loopback", "connections to 127.0.0.1 fail, although the agent answers on its socket; the kubelet's probes of the agent may fail, too",
+			failed, "look at the device lo (`ip link show lo`, `tc qdisc show dev lo`), and at rules in OUTPUT, INPUT and POSTROUTING that match it")
 	}
 	var found []finding.Finding
 	for _, a := range f.Answers {
@@ -51,6 +69,28 @@ func checkPorts(f Facts) []finding.Finding {
 		}
 	}
 	return found
+}
+
+// loopbackFailures returns the errors of the agent's ports if every connection to 127.0.0.1 failed, on more than one port or without being refused.
+// Otherwise, the fault is in a port, not in the path to it.
+func (f *Facts) loopbackFailures() (failed []string) {
+	ports, reached := map[string]bool{}, true
+	for _, a := range f.Answers {
+		rest, is := strings.CutPrefix(a.URL, "http://127.0.0.1:")
+		switch {
+		case !is || a.URL == kubeProxyMode:
+			continue
+		case a.Error == "":
+			return nil
+		}
+		port, _, _ := strings.Cut(rest, "/")
+		ports[port], reached = true, reached && strings.Contains(a.Error, "refused")
+		failed = append(failed, a.Error)
+	}
+	if len(ports) == 1 && reached {
+		return nil
+	}
+	return failed
 }
 
 func lines(text string) []string {

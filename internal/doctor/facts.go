@@ -52,6 +52,10 @@ type Facts struct {
 	View      *view.View
 	Silence   string
 	Preflight []finding.Finding
+	// Namespace is doctor's network namespace; empty if it is unknown.
+	Namespace string
+	// Holder is the process that last took the node lock; 0 if it is unknown.
+	Holder int
 	// Mode is the mode that an agent would choose if it started now.
 	Mode kernel.Mode
 	// Release is the kernel release, as uname -r prints it.
@@ -88,6 +92,8 @@ type Facts struct {
 	Processes []string
 	// Programs lists the watched programs that are running.
 	Programs []program
+	// Backup is true if a thread of IPVS's backup daemon is running.
+	Backup bool
 	// Container is true if doctor runs in a container, where the host's processes are not visible.
 	Container bool
 	// Uplinks are the interfaces with a default route. IPv6Only is true if all these routes are IPv6 routes.
@@ -125,6 +131,8 @@ type Facts struct {
 	Uptime    int
 	// Denials are the actions of the agent that a security module has denied.
 	Denials []string
+	// Files describes a silent agent that has no file descriptors left; empty if there is none.
+	Files string
 }
 
 // Answer is the HTTP response from a port on this host.
@@ -155,6 +163,7 @@ const (
 func (f *Facts) Read(host Host) {
 	h := reader{host, f}
 	f.readProcesses(h)
+	f.readFiles(h)
 	f.readInterfaces(h)
 	f.noteMTU()
 	f.readRoutes(h)
@@ -178,7 +187,7 @@ func (f *Facts) Read(host Host) {
 }
 
 func (f *Facts) readSysctls(h reader) {
-	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding}
+	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding, backupOnly}
 	names = append(names, dropping...)
 	for _, family := range inet.Families {
 		names = append(names, neighborLimits[family])
@@ -190,6 +199,9 @@ func (f *Facts) readSysctls(h reader) {
 	}
 	for _, name := range f.Advertised {
 		names = append(names, ipv6Conf+name+acceptRA)
+	}
+	for _, name := range append([]string{"all", kernel.Device, "lo"}, f.Uplinks...) {
+		names = append(names, ipv6Conf+name+disableIPv6)
 	}
 	needed := map[string]bool{} // other sysctls do not exist in every kernel
 	if f.View != nil {
@@ -279,6 +291,8 @@ func (f *Facts) readProcesses(h reader) {
 			f.Announcers = append(f.Announcers, p.String())
 		case slices.Contains(watched, p.name):
 			f.Programs = append(f.Programs, p)
+		case strings.HasPrefix(p.name, "ipvs-b:"):
+			f.Backup = true
 		case pid == "1" && p.name == "kube-ipvs": // the first process of a container
 			f.Container = true
 			f.unread(subject, errHostProcesses)

@@ -24,14 +24,14 @@ type Report struct {
 
 // checks run in this order, which is also the order of findings with the same severity.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies,
+	checkPreflight, checkAgent, checkIPv6, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies,
 	checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
 	checkManagers, checkDenials, checkLog,
 }
 
 // ipvsChecks run only if IPVS balances connections.
-var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle, checkDropping}
+var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle, checkDropping, checkBackup}
 
 // Examine runs all checks.
 func Examine(f Facts) Report {
@@ -42,14 +42,18 @@ func Examine(f Facts) Report {
 		}
 	}
 	r.Connected += len(f.Endpoints)
-	r.Unchecked = append(r.Unchecked, unfollowed(f)...)
-	for _, check := range checks {
-		r.Findings = append(r.Findings, check(f)...)
-	}
+	selected := slices.Clone(checks)
 	if !f.mode().NFTablesBalances() {
-		for _, check := range ipvsChecks {
-			r.Findings = append(r.Findings, check(f)...)
-		}
+		selected = append(selected, ipvsChecks...)
+	}
+	if elsewhere := f.View.Elsewhere(f.Namespace); elsewhere == "" {
+		r.Unchecked = append(r.Unchecked, unfollowed(f)...)
+	} else {
+		selected = []func(Facts) []finding.Finding{checkNamespace, checkAgent}
+		r.Unchecked = append(r.Unchecked, "everything except the agent's own state: "+elsewhere)
+	}
+	for _, check := range selected {
+		r.Findings = append(r.Findings, check(f)...)
 	}
 	finding.Sort(r.Findings)
 	r.Verdict = finding.Verdict(r.Findings)

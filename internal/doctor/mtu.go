@@ -28,8 +28,13 @@ func checkMTU(f Facts) []finding.Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
+	remedy := "in the network plugin, set the pods' MTU to at most the uplink's MTU minus the tunnel's overhead"
+	if widest < leastIPv6MTU {
+		remedy = fmt.Sprintf("raise the uplink's MTU, usually to 1500: the kernel disables IPv6 on interfaces with an MTU below %d. Without IPv6, you can instead set "+
+			"the pods' MTU in the network plugin to at most the uplink's MTU minus the tunnel's overhead", leastIPv6MTU)
+	}
 	return finding.One(finding.Warning, "MTU", "too large on the path between pods on different nodes; large packets to endpoints on other nodes are fragmented or lost",
-		examples(evidence), "in the network plugin, set the pods' MTU to at most the uplink's MTU minus the tunnel's overhead")
+		examples(evidence), remedy)
 }
 
 // wideTunnels finds tunnels whose packets exceed the uplink's MTU.

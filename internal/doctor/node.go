@@ -110,6 +110,20 @@ func checkEstimators(f Facts) []finding.Finding {
 // dropping lists the sysctls of IPVS's defenses against floods. The defenses drop connections or packets.
 var dropping = []string{"net/ipv4/vs/drop_entry", "net/ipv4/vs/drop_packet", "net/ipv4/vs/secure_tcp"}
 
+// backupOnly makes IPVS ignore all packets while a backup daemon for connection synchronization runs.
+const backupOnly = "net/ipv4/vs/backup_only"
+
+func checkBackup(f Facts) []finding.Finding {
+	if value := f.Sysctls[backupOnly]; value == "" || value == "0" {
+		return nil
+	}
+	severity, problem := finding.Warning, "set; while a backup daemon for connection synchronization runs, connections to Services are refused"
+	if f.Backup {
+		severity, problem = finding.Broken, "set, and a backup daemon for connection synchronization is running; IPVS ignores all packets, and connections to Services are refused"
+	}
+	return finding.One(severity, "IPVS backup", problem, []string{backupOnly + " = 1"}, "set this sysctl to 0, or stop the daemon (`ipvsadm --stop-daemon backup`)")
+}
+
 // checkDropping finds active IPVS defenses. They are off by default.
 func checkDropping(f Facts) []finding.Finding {
 	var on []string

@@ -251,3 +251,19 @@ func TestOneCauseIsOneFinding(t *testing.T) {
 		t.Errorf("findings:\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestAgentElsewhere: if the agent runs in another network namespace, doctor reports that, and nothing that follows from it.
+func TestAgentElsewhere(t *testing.T) {
+	n := well()
+	n.View.Node.NetworkNamespace, n.Namespace = "net:[1]", "net:[2]"
+	n.View.Services = []view.Service{{Namespace: "default", Name: "kubernetes"}}
+	n.Walks = []Walk{{Path: Path{Service: "default/web"}, Verdict: explain.Stops, Reasons: []string{"the device kube-ipvs0 does not exist"}}}
+	report := Examine(n.Facts)
+	if len(report.Findings) != 1 || report.Verdict != string(finding.Broken) || !strings.Contains(fmt.Sprint(report.Findings[0].Evidence), "net:[1]") || len(report.Unchecked) == 0 {
+		t.Errorf("report %+v", report)
+	}
+	n.Namespace = ""
+	if found := Examine(n.Facts).Findings; slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Subject == "network namespace" }) {
+		t.Errorf("an unknown namespace is another one: %v", found)
+	}
+}

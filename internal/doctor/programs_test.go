@@ -139,7 +139,24 @@ var programs = []breakage{
 	}, finding.Warning, []string{"it crashed", "1 message", "ip_vs_unbind_scheduler"}},
 	{"IPVS's defense", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/vs/drop_packet"] = "3\n" }, finding.Warning, []string{"net/ipv4/vs/drop_packet = 3"}},
 	{"IPVS's defense, off", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/vs/drop_packet"] = "0\n" }, "", nil},
+	{"IPVS ignores packets", func(_ *testing.T, n *node) { n.backup(); n.files["/proc/701/comm"] = "ipvs-b:0:0\n" }, finding.Broken,
+		[]string{"net/ipv4/vs/backup_only = 1", "a backup daemon", "is running"}},
+	{"IPVS would ignore packets", func(_ *testing.T, n *node) { n.backup() }, finding.Warning, []string{"net/ipv4/vs/backup_only = 1"}},
+	{"agent without file descriptors", func(_ *testing.T, n *node) { n.silent(4) }, finding.Broken, []string{"process 42 has 5 open files, and its limit is 4", "LimitNOFILE"}},
+	{"silent agent with file descriptors", func(_ *testing.T, n *node) { n.silent(1024) }, finding.Broken, []string{"no agent responds", "see its log"}},
+	{"loopback", func(_ *testing.T, n *node) { clear(n.answers) }, finding.Warning, []string{"connections to 127.0.0.1 fail", "`ip link show lo`"}},
 	{"no security module", func(_ *testing.T, n *node) { n.log = denied(noon, `apparmor="DENIED" pid=42 comm="kube-ipvs"`) }, "", nil},
+}
+
+func (n *node) backup() { n.files["/proc/sys/"+backupOnly] = "1\n" }
+
+// silent makes an agent silent that has five open files.
+func (n *node) silent(limit int) {
+	n.View, n.Silence, n.Holder = nil, "no agent responds", 42
+	n.files["/proc/42/limits"] = fmt.Sprintf("Limit           Soft Limit  Hard Limit  Units\nMax open files  %d          4096        files\n", limit)
+	for i := range 5 {
+		n.files[fmt.Sprintf("/proc/42/fd/%d", i)] = ""
+	}
 }
 
 func (n *node) run(name string) { n.files["/proc/700/comm"] = name + "\n" }

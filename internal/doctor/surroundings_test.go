@@ -7,6 +7,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // surroundings lists defects outside the agent: networks, credentials, other programs.
@@ -42,6 +43,7 @@ var surroundings = []breakage{
 		n.link(kernel.Interface{Name: "veth1", Kind: "veth", MTU: 1500, Up: true, Master: "docker0", Container: true})
 	}, "", nil},
 	{"tunnel device of a module, not in use", func(_ *testing.T, n *node) { n.link(kernel.Interface{Name: "tunl0", Kind: "ipip", MTU: 1500}) }, "", nil},
+	{"uplink that is too narrow for IPv6", func(_ *testing.T, n *node) { n.tunnel(1450, 1200) }, finding.Warning, []string{"raise the uplink's MTU", "below 1280"}},
 	{"MTU over IPv6", func(_ *testing.T, n *node) { n.onlyIPv6("00450003"); n.tunnel(1450, 1500) }, finding.Warning, []string{"has MTU 1450 and adds 70 bytes"}},
 
 	// IPv6
@@ -57,6 +59,25 @@ var surroundings = []breakage{
 		n.files["/proc/sys/net/ipv6/conf/eth0/accept_ra"] = "1\n"
 	}, finding.Warning,
 		[]string{"IPv6 default route", "eth0/accept_ra = 1, must be 2"}},
+	{"IPv6 off on the device", func(_ *testing.T, n *node) { n.onlyIPv6("00450003"); n.ipv6Off("all", kernel.Device) }, finding.Broken,
+		[]string{"disabled, and this node serves 3 IPv6 virtual servers", "net/ipv6/conf/kube-ipvs0/disable_ipv6 = 1", "net/ipv6/conf/all/disable_ipv6 = 1"}},
+	{"IPv6 off on the device, as the agent reports", func(_ *testing.T, n *node) {
+		n.onlyIPv6("00450003")
+		n.ipv6Off(kernel.Device)
+		n.View.AddNodeProblems([]model.Problem{{Object: model.NodeRef("node-1"), Field: "net.ipv6.conf.kube-ipvs0.disable_ipv6", Reason: "off"}})
+	}, finding.Warning, []string{"this node", "disable_ipv6"}},
+	{"IPv6 off on the uplink", func(_ *testing.T, n *node) { n.onlyIPv6("00450003"); n.ipv6Off("eth0") }, finding.Warning, []string{"net/ipv6/conf/eth0/disable_ipv6 = 1"}},
+	{"IPv6 off on one of two uplinks", func(_ *testing.T, n *node) {
+		n.onlyIPv6("00450003")
+		n.second()
+		n.files["/proc/net/route"] = replaceUplink("eth1")
+		n.ipv6Off("eth1")
+	}, "", nil},
+	{"IPv6 off without IPv6 Services", func(_ *testing.T, n *node) { n.ipv6Off("all", "lo", "eth0", kernel.Device) }, "", nil},
+	{"uplink without IPv6 because of its MTU", func(_ *testing.T, n *node) {
+		n.onlyIPv6("00450003")
+		n.link(kernel.Interface{Name: "eth0", Kind: "device", MTU: 1200, Up: true, Addressed: true})
+	}, finding.Warning, []string{"eth0 has MTU 1200, and IPv6 needs 1280"}},
 	{"static route", func(_ *testing.T, n *node) {
 		n.onlyIPv6("00000003")
 		n.files["/proc/sys/net/ipv6/conf/eth0/accept_ra"] = "1\n"
@@ -144,6 +165,12 @@ var surroundings = []breakage{
 
 func replaceUplink(name string) string {
 	return "Iface\tDestination\n" + name + "\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
+}
+
+func (n *node) ipv6Off(names ...string) {
+	for _, name := range names {
+		n.files["/proc/sys/"+ipv6Conf+name+disableIPv6] = "1\n"
+	}
 }
 
 // onlyIPv6 leaves only one default route: an IPv6 route with these flags.

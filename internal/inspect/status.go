@@ -64,7 +64,11 @@ const withoutAgent = "sources, syncs, drift, problems and configuration are know
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
 func StatusOf(v *view.View, silence string, m Machine) Status {
-	s := Status{Header: view.HeaderOf("Status"), Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence), Unwell: []string{},
+	servers := m.Owned
+	if m.Error != "" {
+		servers = view.Unread
+	}
+	s := Status{Header: view.HeaderOf("Status"), Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence, servers), Unwell: []string{},
 		Silence: silence, View: v, Machine: m}
 	for _, f := range s.Findings {
 		s.Unwell = append(s.Unwell, f.Summary())

@@ -143,10 +143,13 @@ func closestBase(k *explain.Kernel) view.Base {
 // some Services.
 func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings, connect bool) doctor.Facts {
 	v := a.View
-	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
+	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release(), Namespace: daemon.NetworkNamespace()}
+	if v.Elsewhere(facts.Namespace) != "" {
+		return facts
+	}
 	var found preflight.Result
 	if v == nil {
-		facts.Silence = a.Silence.Error()
+		facts.Silence, facts.Holder = a.Silence.Error(), nodelock.Holder()
 		found = m.Preflight(ctx, settings)
 	} else {
 		facts.Now = v.Time

@@ -91,6 +91,20 @@ func readHolder(file *os.File) string {
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }
 
+// Holder returns the process that holds the lock, or that last held it. It returns 0 if that is unknown or the process is in another container.
+func Holder() int {
+	p, err := thisNode()
+	if err != nil {
+		return 0
+	}
+	text, err := os.ReadFile(filepath.Join(p.dir, p.file))
+	var h holder
+	if err != nil || json.Unmarshal(text, &h) != nil || h.PIDNamespace != pidNamespace() {
+		return 0
+	}
+	return h.PID
+}
+
 func pidNamespace() string {
 	name, _ := os.Readlink("/proc/self/ns/pid")
 	return name

@@ -159,7 +159,8 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{warning("IPv6", "disabled on this host, so IPv6 Services are not served",
-		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has no IPv6 Services")}
+		"run `sysctl -w net.ipv6.conf.all.disable_ipv6=0` on the host, which enables it on existing and new interfaces, boot without ipv6.disable=1, and restart the agent; "+
+			"ignore this if the cluster has no IPv6 Services")}
 }
 
 // unfilteredBridges finds pod bridges whose traffic between ports bypasses netfilter. If a client and an endpoint of

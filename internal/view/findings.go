@@ -6,12 +6,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
+// Unread means that the virtual servers were not read.
+const Unread = -1
+
 // Findings returns the reasons why this node's Services may not follow the cluster, most serious first. Problems of individual Services are
-// not included. If the agent did not respond, v is nil and silence contains the reason.
-func Findings(v *View, silence string) []finding.Finding {
+// not included. If the agent did not respond, v is nil, silence contains the reason, and servers is the number of virtual servers in the kernel, or
+// Unread.
+func Findings(v *View, silence string, servers int) []finding.Finding {
 	if v == nil {
-		return finding.One(finding.Broken, "agent", silence, nil,
-			"if the agent is not running, start it; otherwise see its log. Meanwhile, the kernel keeps forwarding to its current endpoints")
+		remedy := "if the agent is not running, start it; otherwise see its log"
+		switch {
+		case servers > 0:
+			remedy += ". Meanwhile, the kernel keeps forwarding to its current endpoints"
+		case servers == 0:
+			remedy += ". Meanwhile, no Service works on this node: the kernel has no virtual server"
+		}
+		return finding.One(finding.Broken, "agent", silence, nil, remedy)
 	}
 	found := []finding.Finding{}
 	add := func(s finding.Severity, subject, problem string, evidence []string, remedy string) {

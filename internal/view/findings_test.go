@@ -13,7 +13,7 @@ import (
 // TestNodeProblemsAreFindings: an agent with a node problem is unhealthy, and a Service's problem is not a node problem.
 func TestNodeProblemsAreFindings(t *testing.T) {
 	v := &View{Time: time.Unix(0, 0), Agent: Agent{Synced: true}, Problems: []string{"Service shop/api: not served"}}
-	if found := Findings(v, ""); len(found) > 0 {
+	if found := Findings(v, "", Unread); len(found) > 0 {
 		t.Fatalf("got findings %v for a problem of a Service, want none", found)
 	}
 	before := v.Problems
@@ -21,7 +21,7 @@ func TestNodeProblemsAreFindings(t *testing.T) {
 		{Object: model.NodeRef("node-1"), Field: "--healthz-bind-address", Value: "0.0.0.0:10256", Reason: "another program uses this port", Remedy: "stop it"},
 		{Object: model.NodeRef("node-1"), Field: "Services", Reason: "must be fewer"},
 	})
-	found := Findings(v, "")
+	found := Findings(v, "", Unread)
 	want := []string{
 		`this node: --healthz-bind-address "0.0.0.0:10256": another program uses this port; stop it`,
 		"this node: Services: must be fewer; fix the cause named in the problem",
@@ -39,7 +39,17 @@ func TestNodeProblemsAreFindings(t *testing.T) {
 // TestSnapshotThatFails: an agent that cannot use its snapshot is unhealthy.
 func TestSnapshotThatFails(t *testing.T) {
 	v := &View{Agent: Agent{Synced: true}, Snapshot: &Snapshot{File: "/var/lib/kube-ipvs/last", Error: "disk full"}}
-	if found := Findings(v, ""); len(found) != 1 || !strings.Contains(found[0].String(), "disk full") {
+	if found := Findings(v, "", Unread); len(found) != 1 || !strings.Contains(found[0].String(), "disk full") {
 		t.Error(found)
+	}
+}
+
+// TestSilentAgent: without an agent, the kernel keeps forwarding only if it has virtual servers.
+func TestSilentAgent(t *testing.T) {
+	for servers, want := range map[int]string{3: "keeps forwarding", 0: "no Service works", Unread: "see its log"} {
+		found := Findings(nil, "no agent", servers)
+		if len(found) != 1 || !strings.Contains(found[0].Remedy, want) || servers != 3 && strings.Contains(found[0].Remedy, "forwarding") {
+			t.Errorf("%d virtual servers: %v", servers, found)
+		}
 	}
 }

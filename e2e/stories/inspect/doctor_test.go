@@ -142,6 +142,15 @@ func TestDoctorFindsNodesThatFailElsewhere(t *testing.T) {
 			"a local route", "ip route del local " + plainIP + " dev kube-ipvs0 table local",
 			"ip route add local " + plainIP + " dev kube-ipvs0 table local proto kernel scope host src " + plainIP, "local routes",
 		},
+		{
+			"a loopback that refuses", "iptables -I OUTPUT -o lo -p tcp --dport 10249:10256 -j REJECT", "iptables -D OUTPUT -o lo -p tcp --dport 10249:10256 -j REJECT",
+			"loopback",
+		},
+		{
+			"IPVS that ignores packets", "ipvsadm --start-daemon backup --mcast-interface eth0; sysctl -qw net.ipv4.vs.backup_only=1",
+			"sysctl -qw net.ipv4.vs.backup_only=0; ipvsadm --stop-daemon backup", "IPVS backup",
+		},
+		{"IPv6 disabled on lo", "sysctl -qw net.ipv6.conf.lo.disable_ipv6=1", "sysctl -qw net.ipv6.conf.lo.disable_ipv6=0", "IPv6 on interfaces"},
 		{"an agent that hangs", fmt.Sprint("kill -STOP ", s.agent.PID), fmt.Sprint("kill -CONT ", s.agent.PID), "agent"},
 	} {
 		found := func() bool {
@@ -157,6 +166,15 @@ func TestDoctorFindsNodesThatFailElsewhere(t *testing.T) {
 			t.Errorf("doctor does not detect %s", c.name)
 		}
 		s.node.MustRun(t, "sh", "-ec", c.mend)
+	}
+}
+
+// TestDoctorNoticesNamespaces: doctor in another network namespace than the agent reports only that.
+func TestDoctorNoticesNamespaces(t *testing.T) {
+	s := newStage(t)
+	out, err := s.node.Run("unshare", "-n", s.binary, "doctor", "--status-socket", s.socket)
+	if strings.Count(out, "remedy:") != 1 || !strings.Contains(out, "broken   network namespace") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -94,7 +94,7 @@ func (n *Node) overview(ctx context.Context, q ui.Question) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	o := Overview{Header: view.HeaderOf("Overview"), Time: n.now(), Findings: view.Findings(all.view, all.silence), Stages: []Stage{},
+	o := Overview{Header: view.HeaderOf("Overview"), Time: n.now(), Findings: view.Findings(all.view, all.silence, view.Unread), Stages: []Stage{},
 		Problems: view.Some[string]{Items: []string{}}}
 	o.Verdict = finding.Verdict(o.Findings)
 	if v := all.view; v != nil {

@@ -60,8 +60,8 @@ func TestSuspectsCoverEveryRule(t *testing.T) {
 	})
 }
 
-// stoppedBy maps the foreign rules that explain names to a virtual server whose packets they stop or may stop. It knows the rules by their
-// comments.
+// stoppedBy maps the foreign rules that explain names to a virtual server to which they stop or may stop packets. It identifies the rules by
+// their comments, and ignores replies, which Suspects does not trace.
 func (w *world) stoppedBy(servers []kernel.ServerKey, client netip.Addr) map[string]string {
 	by := map[string]string{}
 	for _, to := range servers {
@@ -69,7 +69,7 @@ func (w *world) stoppedBy(servers []kernel.ServerKey, client netip.Addr) map[str
 			x := explain.Explain(w.kernel, w.view, w.view.Base, explain.Question{To: to, From: from})
 			for _, reason := range x.Reasons {
 				for i := range 4 {
-					if name := fmt.Sprintf("--comment n%d ", i); strings.Contains(reason, name) {
+					if name := fmt.Sprintf("--comment n%d ", i); strings.Contains(reason, name) && !strings.Contains(reason, "the reply") {
 						by[name] = to.String()
 					}
 				}

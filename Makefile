@@ -144,10 +144,11 @@ upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, th
 
 .PHONY: next-nft
 next-nft:
-	@go run ./e2e/testbed/cmd/nft
+	@go run ./e2e/testbed/cmd/debian nft
 
 # The end-to-end packages. PACKAGE:TESTS selects some tests of a package, and -PACKAGE:TESTS leaves them out.
 e2e_packages := $(addprefix ./e2e/stories/,services kubeproxy schedulers coexist guides image scale inspect) ./e2e/testbed/cluster ./e2e/differential
+firewall_tests := ./e2e/stories/inspect:TestFirewallPrograms
 
 image := .cache/image
 contain := .cache/contain
@@ -182,7 +183,7 @@ e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulate
 e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
 	@KUBE_IPVS_API='$(API)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
-		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
+		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages) -$(firewall_tests))' -count='$(COUNT)' -v='$(V)'
 
 # The clock of this guest counts instructions (docs/lab.md). new-node uses this guest regardless of LAB.
 counted := LAB=qemu LAB_ACCEL=counted LAB_CPUS=1
@@ -195,6 +196,11 @@ new-node: ## Measure how soon a new node works among 5,000 Services
 kills: export KUBE_IPVS_KILLS = all
 kills: ## Kill the agent after every write of its start, with open connections (7 minutes)
 	@$(MAKE) --no-print-directory e2e LAB=uml PKG=./e2e/stories/services RUN='^TestKill9$$'
+
+.PHONY: firewalls-test
+firewalls-test: ## Compare explain and doctor with real packets beside Debian's ufw, firewalld and docker
+	@go run ./e2e/testbed/cmd/debian firewalls
+	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=skipping API=small V=1 PKG='$(firewall_tests)'
 
 .PHONY: differential
 differential data-planes: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
@@ -381,7 +387,7 @@ gate_recording = recording='$(ran) test $(gate)/host.jsonl'
 parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-real-api gate-rules gate-data-plane gate-accepted
 .PHONY: $(parts)
 gate-stories:
-	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests) $(real_clock_tests))' OUT=$(gate)/stories
+	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests) $(real_clock_tests) $(firewall_tests))' OUT=$(gate)/stories
 gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
 gate-rules: # each kind of Service without iptables
@@ -405,7 +411,7 @@ gate-accepted: gate-stories gate-gaps # a real API server accepts what these gav
 .PHONY: stories
 stories: ## Run every story in any lab, such as LAB=qemu KERNEL=6.12: those of gaps with pauses, and a few with a real API server
 	+@status=0; \
-		$(sub) e2e API=small PKG='$(addprefix ./e2e/,stories/services stories/schedulers stories/coexist stories/inspect testbed/cluster) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT='$(stories_out)/small' || status=1; \
+		$(sub) e2e API=small PKG='$(addprefix ./e2e/,stories/services stories/schedulers stories/coexist stories/inspect testbed/cluster) $(addprefix -,$(gap_tests) $(real_api_tests) $(firewall_tests))' OUT='$(stories_out)/small' || status=1; \
 		$(sub) e2e API=small PAUSE=1 PKG='$(gap_tests)' OUT='$(stories_out)/gaps' || status=1; \
 		$(sub) e2e PKG='$(real_api_tests)' OUT='$(stories_out)/real-api' || status=1; exit $$status
 stories_out = $(or $(OUT),$(CURDIR)/.cache/stories)

@@ -67,9 +67,10 @@ func (w *world) stoppedBy(servers []kernel.ServerKey, client netip.Addr) map[str
 	for _, to := range servers {
 		for _, from := range []netip.Addr{to.Addr.Addr(), client} {
 			x := explain.Explain(w.kernel, w.view, w.view.Base, explain.Question{To: to, From: from})
-			for _, reason := range x.Reasons {
+			for _, step := range x.Steps {
 				for i := range 4 {
-					if name := fmt.Sprintf("--comment n%d ", i); strings.Contains(reason, name) && !strings.Contains(reason, "the reply") {
+					name := fmt.Sprintf("--comment n%d ", i)
+					if stops := step.Verdict == explain.Stops || step.Verdict == explain.Depends; stops && strings.Contains(step.Object, name) && !strings.HasPrefix(step.At, "reply") {
 						by[name] = to.String()
 					}
 				}

@@ -162,6 +162,8 @@ func (fakeHost) Interfaces() ([]kernel.Interface, error) {
 	return []kernel.Interface{{Name: "eth0", Kind: "device", MTU: 1500, Up: true, Addressed: true}}, nil
 }
 
+func (fakeHost) Pods() ([]kernel.Pod, error) { return nil, nil }
+
 func (fakeHost) APIServer() string { return "" }
 
 func (fakeHost) ServerCertificates(string, string) ([][]byte, error) { return nil, nil }

@@ -35,6 +35,8 @@ type Host interface {
 	ClockSynchronized() (bool, error)
 	// Interfaces returns the network interfaces, sorted by name.
 	Interfaces() ([]kernel.Interface, error)
+	// Pods returns addresses of pods on this host, sorted.
+	Pods() ([]kernel.Pod, error)
 	// APIServer returns the API server's address from the pod's environment, or "" outside a pod.
 	APIServer() string
 	// ServerCertificates returns the certificates that a TLS server presents, unverified. The server name may be empty.
@@ -75,6 +77,10 @@ type Facts struct {
 	Walks []Walk
 	// Endpoints are the ready endpoints on this node to which doctor connected directly.
 	Endpoints []Reached
+	// Pods are addresses of pods on this node, as the kernel knows them.
+	Pods []kernel.Pod
+	// Outsiders are clients on other machines.
+	Outsiders []Outsider
 	// Unrouted are the addresses on kube-ipvs0 without a local route.
 	Unrouted []netip.Addr
 	// Unread lists the facts that could not be read, with the reasons.
@@ -96,9 +102,14 @@ type Facts struct {
 	Backup bool
 	// Container is true if doctor runs in a container, where the host's processes are not visible.
 	Container bool
-	// Uplinks are the interfaces with a default route. IPv6Only is true if all these routes are IPv6 routes.
+	// Uplinks are the interfaces with a default route. IPv6Only is true if all these routes are IPv6 routes. Halves are the uplinks with two
+	// routes to half of all addresses each, as VPNs add them.
 	Uplinks  []string
+	Halves   []string
 	IPv6Only bool
+	// Elsewhere lists routes to networks behind other interfaces, and FilterDrops the packets that reverse path filters have dropped.
+	Elsewhere   []string
+	FilterDrops uint64
 	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
 	Advertised []string
 	Interfaces []kernel.Interface
@@ -167,6 +178,7 @@ func (f *Facts) Read(host Host) {
 	f.readInterfaces(h)
 	f.noteMTU()
 	f.readRoutes(h)
+	f.readFilterDrops(h)
 	f.readSysctls(h)
 	f.readModules(h)
 	f.readPorts(h)
@@ -195,6 +207,11 @@ func (f *Facts) readSysctls(h reader) {
 	for _, name := range append([]string{"all"}, f.routed()...) {
 		for _, part := range []string{"/rp_filter", "/forwarding", arpIgnore, arpAnnounce} {
 			names = append(names, reversePathPrefix+name+part)
+		}
+	}
+	for _, i := range f.podDevices() {
+		for _, trait := range traits {
+			names = append(names, trait.sysctl(i.Name))
 		}
 	}
 	for _, name := range f.Advertised {
@@ -304,41 +321,6 @@ var (
 	errHostFiles     = errors.New("the host's /etc is not visible from this container")
 	errHostProcesses = errors.New("the host's processes are not visible from this container")
 )
-
-// readRoutes finds the interfaces with a default route: destination and mask 0 in /proc/net/route.
-func (f *Facts) readRoutes(h reader) {
-	const subject = "default routes"
-	for line := range strings.Lines(h.must("/proc/net/route", subject)) {
-		fields := strings.Fields(line)
-		if len(fields) > 7 && fields[1] == "00000000" && fields[7] == "00000000" {
-			f.addUplink(fields[0])
-		}
-	}
-	f.IPv6Only = len(f.Uplinks) == 0
-	text, _ := h.may("/proc/net/ipv6_route", subject) // missing in a kernel without IPv6
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) < 10 || strings.Trim(fields[0], "0") != "" || fields[1] != "00" || fields[9] == "lo" { // routes to lo reject packets
-			continue
-		}
-		f.addUplink(fields[9])
-		if flags, err := strconv.ParseUint(fields[8], 16, 32); err == nil && flags&addressConfigured != 0 && !slices.Contains(f.Advertised, fields[9]) {
-			f.Advertised = append(f.Advertised, fields[9])
-		}
-	}
-	if len(f.Uplinks) == 0 {
-		f.unread("MTU, reverse path filter", errors.New("this node has no default route, so its uplink is unknown"))
-	}
-}
-
-// addressConfigured marks a route from a router advertisement: RTF_ADDRCONF in linux/ipv6_route.h.
-const addressConfigured = 0x40000
-
-func (f *Facts) addUplink(name string) {
-	if !slices.Contains(f.Uplinks, name) {
-		f.Uplinks = append(f.Uplinks, name)
-	}
-}
 
 // Needs returns the kernel features that the running agent requires. checkSysctls covers the sysctls.
 func (f *Facts) Needs() preflight.Needs {

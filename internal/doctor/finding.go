@@ -27,7 +27,7 @@ var checks = []func(Facts) []finding.Finding{
 	checkPreflight, checkAgent, checkIPv6, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies,
 	checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
-	checkManagers, checkDenials, checkLog,
+	checkManagers, checkDenials, checkLog, checkPodInterfaces, checkPodAddresses, checkReplies,
 }
 
 // ipvsChecks run only if IPVS balances connections.

@@ -26,16 +26,17 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // node is a fake host with the facts about it. Each test breaks one thing.
 type node struct {
-	files    map[string]string
-	answers  map[string]Answer
-	left     []kernel.Leftover
-	clock    error
-	wrong    bool // no time service corrects the clock
-	links    []kernel.Interface
-	server   string // the API server's address as a pod receives it
-	chain    [][]byte
-	log      string
-	programs int
+	files     map[string]string
+	answers   map[string]Answer
+	left      []kernel.Leftover
+	clock     error
+	wrong     bool // no time service corrects the clock
+	links     []kernel.Interface
+	addresses []kernel.Pod
+	server    string // the API server's address as a pod receives it
+	chain     [][]byte
+	log       string
+	programs  int
 	Facts
 }
 
@@ -44,6 +45,8 @@ func (n *node) Leftovers() ([]kernel.Leftover, error) { return n.left, nil }
 func (n *node) ClockSynchronized() (bool, error) { return !n.wrong, n.clock }
 
 func (n *node) Interfaces() ([]kernel.Interface, error) { return n.links, nil }
+
+func (n *node) Pods() ([]kernel.Pod, error) { return n.addresses, nil }
 
 func (n *node) APIServer() string { return n.server }
 
@@ -138,6 +141,7 @@ func well() *node {
 			"/proc/net/ip_vs":                             "IP Virtual Server version 1.2.1 (size=4096)\n",
 			"/proc/net/route":                             routes,
 			"/proc/net/ipv6_route":                        lookback6,
+			"/proc/net/netstat":                           "TcpExt: IPReversePathFilter\nTcpExt: 0\n",
 			"/proc/uptime":                                "86400.25 170000.00\n",
 			"/proc/1/comm":                                "systemd\n",
 			"/proc/42/comm":                               "kube-ipvs\n",

@@ -151,14 +151,15 @@ func checkModules(f Facts) []finding.Finding {
 // checkReversePath finds strict reverse path filters on a node in several networks: a client's request may arrive on an
 // interface other than the one that routes back to the client.
 func checkReversePath(f Facts) []finding.Finding {
-	routed := f.routed()
-	if len(routed) < 2 {
-		return nil
-	}
 	var strict, commands []string
-	for _, name := range routed {
-		if len(f.Uplinks) == 1 && name == f.Uplinks[0] {
-			continue // the only default route uses this interface
+	elsewhere := f.Elsewhere
+	if f.FilterDrops == 0 {
+		elsewhere = nil // the clients in these networks may use these interfaces
+	}
+	behind := slices.DeleteFunc(slices.Clone(f.Uplinks), func(name string) bool { return slices.Contains(f.Halves, name) })
+	for _, name := range f.routed() {
+		if slices.Contains(f.Halves, name) || len(behind) == 1 && name == behind[0] && len(elsewhere) == 0 {
+			continue // the routes to the clients behind this interface lead to it
 		}
 		// The kernel uses the larger value.
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
@@ -170,8 +171,11 @@ func checkReversePath(f Facts) []finding.Finding {
 	if len(strict) == 0 {
 		return nil
 	}
+	if len(elsewhere) > 0 {
+		strict = append(append(strict, number(int(f.FilterDrops), "packet")+" dropped by reverse path filters (IPReversePathFilter in /proc/net/netstat)"), elsewhere...)
+	}
 	return finding.One(finding.Warning, "reverse path filter",
-		"strict, and this node is in several networks: requests are dropped if the route to the client uses another interface", strict,
+		"strict, and this node is in several networks: requests are dropped if the route to the client uses another interface", examples(strict),
 		run(commands)+", and make it permanent (/etc/sysctl.d)")
 }
 

@@ -55,15 +55,11 @@ const (
 // outsiders are documentation addresses. doctor traces packets from them but sends none.
 var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
 
-// Clients are the packets' senders besides this node: a pod of each family, if the view has one, and an address outside.
-func Clients(v *view.View) []netip.Addr {
+// Clients are the packets' senders besides this node: a pod of each family, if one is known, and an address outside.
+func Clients(pods []netip.Addr) []netip.Addr {
 	var all []netip.Addr
 	for _, family := range inet.Families {
 		all = append(all, outsiders[family])
-		if v == nil {
-			continue
-		}
-		pods := localPods(v)
 		if i := slices.IndexFunc(pods, func(pod netip.Addr) bool { return inet.FamilyOf(pod) == family }); i >= 0 {
 			all = append(all, pods[i])
 		}
@@ -71,26 +67,62 @@ func Clients(v *view.View) []netip.Addr {
 	return all
 }
 
+// Choice lists what Paths must include: virtual servers to which foreign rules may stop packets, and single connections.
+type Choice struct {
+	// Pods are addresses of pods on this node. Paths prefers the first ones as clients.
+	Pods        []netip.Addr
+	Servers     []kernel.ServerKey
+	Connections []explain.Question
+}
+
+// Targets lists the virtual servers of the choice.
+func (c Choice) Targets() []kernel.ServerKey {
+	all := slices.Clone(c.Servers)
+	for _, q := range c.Connections {
+		if !slices.Contains(all, q.To) {
+			all = append(all, q.To)
+		}
+	}
+	return all
+}
+
 // Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects the
 // suspicious frontends, and one frontend of each kind and family.
-func Paths(v *view.View, suspects []kernel.ServerKey) []Path {
+func Paths(v *view.View, c Choice) []Path {
 	if v == nil {
 		return nil
 	}
-	pods := localPods(v)
 	services := slices.SortedStableFunc(slices.Values(v.Services), func(a, b view.Service) int { return cmp.Compare(rank(a), rank(b)) })
 	var suspicious, all []Path
 	for _, s := range services {
-		for _, f := range oneOfEach(s, suspects) {
-			paths := pathsTo(s, f, pods)
-			if len(paths) > 0 && slices.Contains(suspects, paths[0].To) {
+		for _, f := range oneOfEach(s, c.Servers) {
+			paths := pathsTo(s, f, c.Pods)
+			if len(paths) > 0 && slices.Contains(c.Servers, paths[0].To) {
 				suspicious = append(suspicious, paths...)
 			} else {
 				all = append(all, paths...)
 			}
 		}
+		suspicious = append(suspicious, single(s, c)...)
 	}
-	return append(evenly(all, MaxPaths-len(suspicious)), suspicious...)
+	return append(evenly(all, max(0, MaxPaths-len(suspicious))), suspicious...)
+}
+
+// single returns the paths of the single connections to a Service.
+func single(s view.Service, c Choice) (paths []Path) {
+	for _, f := range s.Frontends {
+		for _, q := range c.Connections {
+			if f.State != view.Served || f.Address != q.To.Addr || f.Protocol != q.To.Protocol.String() {
+				continue
+			}
+			sender := fromOutside
+			if slices.Contains(c.Pods, q.From) {
+				sender = fromPod
+			}
+			paths = append(paths, Path{Question: q, Service: s.ID(), Sender: sender, Vital: s.Vital(), kind: f.Kind})
+		}
+	}
+	return paths
 }
 
 // evenly selects up to limit paths that cover every kind of frontend, family and sender.
@@ -172,21 +204,26 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 		path.Open = sender == fromNode && f.Protocol == tcp && len(f.SourceRanges) == 0
 		all = append(all, path)
 	}
-	outsider := outsiders[inet.FamilyOf(f.Address.Addr())]
+	outside := []netip.Addr{outsiders[inet.FamilyOf(f.Address.Addr())]}
 	if len(f.SourceRanges) == 0 {
 		add(fromNode, f.Address.Addr()) // the kernel uses the address itself as the source
-		if pod := clientOf(f, pods); pod.IsValid() {
-			add(fromPod, pod)
-		}
 	}
-	switch {
-	case f.Kind == view.ClusterIP:
-	case len(f.SourceRanges) > 0 && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(outsider) }):
-		add(fromOutside, f.SourceRanges[0].Addr())
-	default:
-		add(fromOutside, outsider)
+	for _, r := range f.SourceRanges {
+		outside = append(outside, r.Addr())
+	}
+	if pod := clientOf(f, pods); pod.IsValid() {
+		add(fromPod, pod)
+	}
+	i := slices.IndexFunc(outside, func(addr netip.Addr) bool { return allows(f, addr) && !slices.Contains(pods, addr) })
+	if f.Kind != view.ClusterIP && i >= 0 {
+		add(fromOutside, outside[i])
 	}
 	return all
+}
+
+// allows reports whether the Service accepts connections from the address at the frontend.
+func allows(f view.Frontend, from netip.Addr) bool {
+	return len(f.SourceRanges) == 0 || slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) })
 }
 
 // clientOf returns a pod of the frontend's family. It prefers a pod that is not an endpoint, because an endpoint's
@@ -194,7 +231,7 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 	for _, pod := range pods {
 		switch {
-		case pod.Is4() != f.Address.Addr().Is4():
+		case pod.Is4() != f.Address.Addr().Is4() || !allows(f, pod):
 		case !slices.ContainsFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address.Addr() == pod }):
 			return pod
 		case !client.IsValid():
@@ -204,9 +241,12 @@ func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 	return client
 }
 
-// localPods lists the endpoints that are pods on this node.
-func localPods(v *view.View) []netip.Addr {
+// endpointsHere lists the endpoints that are pods on this node.
+func endpointsHere(v *view.View) []netip.Addr {
 	var pods []netip.Addr
+	if v == nil {
+		return nil
+	}
 	for _, s := range v.Services {
 		for _, f := range s.Frontends {
 			for _, e := range f.Endpoints {
@@ -249,7 +289,7 @@ func unfollowed(f Facts) []string {
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
 		return []string{"paths of packets to Services: no Service in the sample is served and has a ready endpoint"}
 	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
-		return []string{"paths from pods: no endpoint of the Services in the sample is a pod on this node"}
+		return []string{"paths from pods: found no pod on this node, neither in the kernel nor among the endpoints of the Services in the sample"}
 	}
 	return nil
 }

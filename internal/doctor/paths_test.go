@@ -43,7 +43,7 @@ func TestPaths(t *testing.T) {
 		{Namespace: "default", Name: "kubernetes", Frontends: []view.Frontend{served(view.ClusterIP, "10.96.0.1:443", "tcp", ready("192.0.2.1:6443", "node-a"))}},
 	}}
 	var have []string
-	for _, p := range Paths(v, nil) {
+	for _, p := range Paths(v, Choice{Pods: endpointsHere(v)}) {
 		have = append(have, fmt.Sprintf("%s %s/%s from %s, %s, vital %t, open %t", p.Service, p.To.Addr, p.To.Protocol, p.Sender, p.From, p.Vital, p.Open))
 	}
 	want := []string{
@@ -74,7 +74,7 @@ func TestPathsAreOfEveryKind(t *testing.T) {
 		}
 		v.Services = append(v.Services, s)
 	}
-	paths := Paths(v, nil)
+	paths := Paths(v, Choice{Pods: endpointsHere(v)})
 	if len(paths) != MaxPaths || !slices.ContainsFunc(paths, func(p Path) bool { return p.kind == view.LoadBalancer && p.Sender == fromOutside }) {
 		t.Errorf("got %d paths, the last is %+v", len(paths), paths[len(paths)-1])
 	}
@@ -102,7 +102,7 @@ func TestPathsAreBounded(t *testing.T) {
 		}
 		var walks []Walk
 		services := map[string]bool{}
-		for _, p := range Paths(v, nil) {
+		for _, p := range Paths(v, Choice{Pods: endpointsHere(v)}) {
 			walks = append(walks, Walked(p, explain.Explanation{}))
 			if p.Open {
 				services[p.Service] = true
@@ -206,7 +206,7 @@ func TestPathsToSuspects(t *testing.T) {
 		v.Services = append(v.Services, s)
 	}
 	suspects := []kernel.ServerKey{{Addr: at("10.96.0.79:2"), Protocol: inet.TCP}, {Addr: at("10.96.0.79:3"), Protocol: inet.TCP}}
-	paths := Paths(v, suspects)
+	paths := Paths(v, Choice{Servers: suspects})
 	for _, key := range suspects {
 		if !slices.ContainsFunc(paths, func(p Path) bool { return p.To == key && p.Sender == fromNode }) {
 			t.Errorf("no path to %s", key)
@@ -266,4 +266,37 @@ func TestAgentElsewhere(t *testing.T) {
 	if found := Examine(n.Facts).Findings; slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Subject == "network namespace" }) {
 		t.Errorf("an unknown namespace is another one: %v", found)
 	}
+}
+
+// TestPathsOfClients: a pod that is no endpoint is the preferred client, a pod within the source ranges is a pod and not a client outside, and
+// single connections have paths.
+func TestPathsOfClients(t *testing.T) {
+	ranged := view.Frontend{
+		Kind: view.LoadBalancer, Address: at("203.0.113.1:80"), Protocol: "tcp", State: view.Served, Endpoints: []view.Endpoint{ready("10.244.0.7:8080", "node-a")},
+		SourceRanges: []netip.Prefix{netip.MustParsePrefix("10.244.0.9/32"), netip.MustParsePrefix("198.51.100.0/24")},
+	}
+	plain := view.Frontend{Kind: view.ClusterIP, Address: at("10.96.0.7:80"), Protocol: "tcp", State: view.Served, Endpoints: ranged.Endpoints}
+	facts := Facts{
+		View: &view.View{Node: view.Node{Name: "node-a"}, Services: []view.Service{{Namespace: "default", Name: "web", Frontends: []view.Frontend{plain, ranged}}}},
+	}
+	n := &node{addresses: []kernel.Pod{pod("10.244.0.7", "cali1"), pod("10.244.0.8", "cali2"), pod("10.244.0.9", "cali3"), pod("172.17.0.2", "docker0")}}
+	facts.ReadPods(n)
+	key := func(f view.Frontend) kernel.ServerKey { return kernel.ServerKey{Addr: f.Address, Protocol: inet.TCP} }
+	var have []string
+	for _, p := range Paths(facts.View, Choice{Pods: facts.ClientPods(), Connections: []explain.Question{
+		{To: key(plain), From: netip.MustParseAddr("10.244.0.9")}, {To: key(plain), From: netip.MustParseAddr("198.51.100.11")},
+	}}) {
+		have = append(have, fmt.Sprintf("%s from %s, %s", p.To.Addr, p.Sender, p.From))
+	}
+	want := []string{
+		"10.96.0.7:80 from this node, 10.96.0.7", "10.96.0.7:80 from a pod, 10.244.0.8", "203.0.113.1:80 from a pod, 10.244.0.9", "203.0.113.1:80 from outside, 198.51.100.0",
+		"10.96.0.7:80 from a pod, 10.244.0.9", "10.96.0.7:80 from outside, 198.51.100.11",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("paths:\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func pod(addr, device string) kernel.Pod {
+	return kernel.Pod{Addr: netip.MustParseAddr(addr), Interface: device}
 }

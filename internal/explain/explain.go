@@ -57,6 +57,8 @@ type explaining struct {
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
 	stopped  bool
+	// foreign are the other programs' rules that stop or may stop the packet or a reply.
+	foreign []string
 	// unknown is set if the answer depends on state that could not be read, or on another proxy.
 	unknown bool
 }
@@ -330,6 +332,7 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 
 func (e *explaining) add(w *walk, what string) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
+	e.foreign = append(e.foreign, w.foreign...)
 	for _, rule := range w.maybeStops {
 		if w.opaque {
 			e.unclear = true

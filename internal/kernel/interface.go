@@ -1,5 +1,7 @@
 package kernel
 
+import "net/netip"
+
 // Interface is a network interface of the node.
 type Interface struct {
 	Name  string
@@ -20,4 +22,6 @@ type Interface struct {
 	PerPacket bool
 	// XDP is true if an eBPF program handles the interface's packets before the kernel does.
 	XDP bool
+	// Networks are the addresses of the interface, with the lengths of their prefixes.
+	Networks []netip.Prefix
 }

@@ -89,6 +89,14 @@ func (thisHost) Interfaces() (all []kernel.Interface, err error) {
 	return all, err
 }
 
+func (h thisHost) Pods() (pods []kernel.Pod, err error) {
+	err = using(netdev.New, func(b *netdev.Backend) (err error) {
+		pods, err = b.Pods(h.ctx)
+		return err
+	})
+	return pods, err
+}
+
 func (thisHost) APIServer() string {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {

@@ -86,6 +86,7 @@ func (nothing) Get(string) (int, string, error)                           { retu
 func (nothing) Leftovers() ([]kernel.Leftover, error)                     { return nil, errNothing }
 func (nothing) ClockSynchronized() (bool, error)                          { return false, errNothing }
 func (nothing) Interfaces() ([]kernel.Interface, error)                   { return nil, errNothing }
+func (nothing) Pods() ([]kernel.Pod, error)                               { return nil, errNothing }
 func (nothing) APIServer() string                                         { return "" }
 func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { return nil, errNothing }
 func (nothing) KernelLog() (string, error)                                { return "", errNothing }

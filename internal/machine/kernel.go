@@ -35,6 +35,10 @@ type Look struct {
 	// A nil Concerns selects none. Interface is the interface on which the clients' packets arrive, if it is known.
 	Clients   []netip.Addr
 	Interface string
+	// Others are addresses to which only the routes are looked up. If Outsiders is true, readKernel reads only a sample of the connections, and
+	// adds the clients among them that Kernel.Outsiders selects.
+	Others    []netip.Addr
+	Outsiders bool
 	Concerns  func(kernel.ServerKey) bool
 	Sysctls   []view.Sysctl
 	// Ours are the rulesets that the agent may have written to iptables.
@@ -73,15 +77,19 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		k.OtherSets, err = ipset.ReadOthers(ctx, compile.SetPrefix)
 		return err
 	})
-	read(explain.Addresses, func() error {
-		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
-	})
 	if _, unread := k.Unread[explain.Servers]; !unread && !k.Mode.NFTablesBalances() {
 		read(explain.Connections, func() (err error) {
-			k.Connections, err = ipvs.Connections()
+			list := ipvs.Connections
+			if at.Outsiders {
+				list = ipvs.SomeConnections
+			}
+			k.Connections, err = list()
 			return err
 		})
 	}
+	read(explain.Addresses, func() error {
+		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
+	})
 	return k
 }
 
@@ -230,8 +238,13 @@ func findRoutes(b *netdev.Backend, k *explain.Kernel, at Look) (failed error) {
 			k.Routes[addr] = route
 		}
 	}
-	for _, client := range at.Clients {
+	for _, client := range slices.Concat(at.Clients, at.Others) {
 		find(client)
+	}
+	if at.Outsiders {
+		for _, client := range k.Outsiders() {
+			find(client)
+		}
 	}
 	for key, server := range k.Servers {
 		if at.Concerns == nil || !at.Concerns(key) {

@@ -156,12 +156,12 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 		found = m.Check(ctx, facts.Needs())
 	}
 	facts.Preflight, facts.Mode, facts.Variant = found.Findings, found.Mode, string(found.IPTables.Variant)
-	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
+	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses, explain.Connections}, Tables: found.IPTables}
 	k := m.follow(ctx, a, look, &facts)
 	if connect {
 		m.connect(ctx, &facts)
 	}
-	facts.Unrouted = k.Unrouted
+	facts.Unrouted, facts.Outsiders = k.Unrouted, doctor.OutsidersOf(k)
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {

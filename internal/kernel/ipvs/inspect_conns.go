@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -21,10 +23,26 @@ import (
 const connFile = "/proc/thread-self/net/ip_vs_conn"
 
 // Connections lists the connections. A read may miss or repeat connections if the table changes during the read.
-func Connections() ([]kernel.Connection, error) {
-	text, err := os.ReadFile(connFile)
+func Connections() ([]kernel.Connection, error) { return connections(math.MaxInt64) }
+
+// sampleSize is the size of the part of the list that SomeConnections reads: some thousand connections.
+const sampleSize = 1 << 20
+
+// SomeConnections lists at least some of the connections. The kernel's hash decides which ones.
+func SomeConnections() ([]kernel.Connection, error) { return connections(sampleSize) }
+
+func connections(most int64) ([]kernel.Connection, error) {
+	f, err := os.Open(connFile)
 	if err != nil {
 		return nil, fmt.Errorf("list IPVS connections: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return nil, fmt.Errorf("list IPVS connections: %w", err)
+	}
+	if int64(len(text)) == most { // the last line may be incomplete
+		text = text[:bytes.LastIndexByte(text, '\n')+1]
 	}
 	conns, err := parseConns(text)
 	if err != nil {

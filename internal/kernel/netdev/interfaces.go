@@ -3,6 +3,7 @@ package netdev
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,12 +22,16 @@ func (b *Backend) Interfaces() ([]kernel.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of this node: %w", err)
 	}
-	names, addressed := map[int]string{0: ""}, map[int]bool{}
+	names, addressed, networks := map[int]string{0: ""}, map[int]bool{}, map[int][]netip.Prefix{}
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
 	for _, a := range addrs {
 		addressed[a.LinkIndex] = addressed[a.LinkIndex] || !a.IP.IsLinkLocalUnicast()
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			bits, _ := a.Mask.Size()
+			networks[a.LinkIndex] = append(networks[a.LinkIndex], netip.PrefixFrom(addr.Unmap(), bits))
+		}
 	}
 	all := make([]kernel.Interface, 0, len(links))
 	for _, l := range links {
@@ -34,6 +39,7 @@ func (b *Backend) Interfaces() ([]kernel.Interface, error) {
 		i := kernel.Interface{
 			Name: a.Name, Index: a.Index, Kind: l.Type(), MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Master: names[a.MasterIndex],
 			Container: a.NetNsID >= 0, Addressed: addressed[a.Index], PerPacket: perPacket(l), XDP: a.Xdp != nil && a.Xdp.Attached,
+			Networks: networks[a.Index],
 		}
 		if !i.Container { // otherwise the index belongs to the other namespace
 			i.Parent = names[a.ParentIndex]

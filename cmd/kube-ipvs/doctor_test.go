@@ -39,8 +39,8 @@ func TestDoctorCommand(t *testing.T) {
 func healthyHost(t *testing.T) fakeHost {
 	host := fakeHost{
 		"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200", "/proc/net/stat/arp_cache": "entries\n00000004\n",
-		"/proc/net/route": "Iface\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n", "/proc/uptime": "60.5 60.5\n", "/proc/net/netstat": "TcpExt: IPReversePathFilter\nTcpExt: 0\n",
-		"/proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 60 kB\n",
+		"/proc/net/route": "Iface\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n", "/proc/uptime": "60.5 60.5\n", "/proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 60 kB\n",
+		"/proc/sys/net/ipv4/neigh/default/gc_thresh3": "1024", "/proc/net/netstat": "TcpExt: IPReversePathFilter\nTcpExt: 0\n", "/proc/net/snmp": "", "/proc/net/dev": "",
 	}
 	for _, s := range compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settingsOf(t).Compile()}).Sysctls {
 		host["/proc/sys/"+s.Name] = s.Value

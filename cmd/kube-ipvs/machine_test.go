@@ -172,6 +172,10 @@ func (fakeHost) KernelLog() (string, error) { return "", nil }
 
 func (fakeHost) ConnectPrograms() (int, error) { return 0, nil }
 
+func (fakeHost) Neighbors() ([]kernel.Neighbor, error) { return nil, nil }
+
+func (fakeHost) Queues() ([]kernel.Queue, error) { return nil, nil }
+
 func (fakeHost) Leftovers() ([]kernel.Leftover, error) { return nil, nil }
 
 func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }

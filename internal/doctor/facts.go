@@ -45,6 +45,9 @@ type Host interface {
 	KernelLog() (string, error)
 	// ConnectPrograms counts the eBPF programs attached to the connect system call.
 	ConnectPrograms() (int, error)
+	// Neighbors lists the neighbor entries, and Queues the queueing disciplines, of this network namespace.
+	Neighbors() ([]kernel.Neighbor, error)
+	Queues() ([]kernel.Queue, error)
 }
 
 // Facts are the input of the checks.
@@ -81,8 +84,14 @@ type Facts struct {
 	Pods []kernel.Pod
 	// Outsiders are clients on other machines.
 	Outsiders []Outsider
-	// Unrouted are the addresses on kube-ipvs0 without a local route.
+	// Unrouted are the addresses on kube-ipvs0, and the node's own addresses, without a local route.
 	Unrouted []netip.Addr
+	// Claimed are the node's own addresses to which another route leads, with its interface.
+	Claimed map[netip.Addr]string
+	// Routes are the routes of this node's packets to endpoints and clients.
+	Routes map[netip.Addr]kernel.Route
+	// counted are the drop counters as Count read them last. grown are those that grew before, with the differences.
+	counted, grown map[counter]uint64
 	// Unread lists the facts that could not be read, with the reasons.
 	Unread []string
 
@@ -113,6 +122,9 @@ type Facts struct {
 	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
 	Advertised []string
 	Interfaces []kernel.Interface
+	// NeighborEntries and Queues belong to all interfaces.
+	NeighborEntries []kernel.Neighbor
+	Queues          []kernel.Queue
 	// Announcers lists the running announcers, as "name (process PID)".
 	Announcers  []string
 	Answers     []Answer
@@ -179,6 +191,7 @@ func (f *Facts) Read(host Host) {
 	f.noteMTU()
 	f.readRoutes(h)
 	f.readFilterDrops(h)
+	f.readLinks(h)
 	f.readSysctls(h)
 	f.readModules(h)
 	f.readPorts(h)
@@ -199,8 +212,8 @@ func (f *Facts) Read(host Host) {
 }
 
 func (f *Facts) readSysctls(h reader) {
-	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding, backupOnly}
-	names = append(names, dropping...)
+	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding, backupOnly, defaultTTL}
+	names = slices.Concat(names, dropping, f.linkSysctls())
 	for _, family := range inet.Families {
 		names = append(names, neighborLimits[family])
 	}

@@ -24,9 +24,9 @@ type Report struct {
 
 // checks run in this order, which is also the order of findings with the same severity.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkIPv6, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies,
-	checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
-	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
+	checkPreflight, checkAgent, checkIPv6, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkLinks, checkOverlaps, checkFixed, checkPorts,
+	checkConflicts, checkDrift, checkServices, checkProxies, checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
+	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkLimits, checkDataPlanes,
 	checkManagers, checkDenials, checkLog, checkPodInterfaces, checkPodAddresses, checkReplies,
 }
 

@@ -17,6 +17,7 @@ const (
 	acceptRA       = "/accept_ra"
 	ipv6Conf       = "net/ipv6/conf/"
 	ipv6Forwarding = ipv6Conf + "all/forwarding"
+	defaultTTL     = "net/ipv4/ip_default_ttl"
 	localPorts     = "net/ipv4/ip_local_port_range"
 	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
 )
@@ -108,6 +109,10 @@ func (f *Facts) readMemory(h reader) {
 // shows the total; in others, /proc/net/arp lists the entries of that namespace.
 func (f *Facts) readNeighbors(h reader) {
 	f.Neighbors = map[inet.Family]int{}
+	if f.Sysctls[neighborLimits[inet.IPv4]] == "" {
+		f.unread("neighbor tables", errors.New("only the machine's own network namespace shows their limits (gc_thresh3)"))
+		return
+	}
 	for _, family := range inet.Families {
 		if family == inet.IPv6 && f.Sysctls[neighborLimits[family]] == "" {
 			continue // this kernel has no IPv6

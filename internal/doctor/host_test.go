@@ -37,6 +37,8 @@ type node struct {
 	chain     [][]byte
 	log       string
 	programs  int
+	entries   []kernel.Neighbor
+	queues    []kernel.Queue
 	Facts
 }
 
@@ -62,6 +64,10 @@ func (n *node) KernelLog() (string, error) { return n.log, nil }
 func (n *node) Tail(name string) ([]byte, error) { return n.ReadFile(name) }
 
 func (n *node) ConnectPrograms() (int, error) { return n.programs, nil }
+
+func (n *node) Neighbors() ([]kernel.Neighbor, error) { return n.entries, nil }
+
+func (n *node) Queues() ([]kernel.Queue, error) { return n.queues, nil }
 
 // link adds an interface, or replaces an interface of the same name.
 func (n *node) link(i kernel.Interface) {
@@ -141,7 +147,9 @@ func well() *node {
 			"/proc/net/ip_vs":                             "IP Virtual Server version 1.2.1 (size=4096)\n",
 			"/proc/net/route":                             routes,
 			"/proc/net/ipv6_route":                        lookback6,
-			"/proc/net/netstat":                           "TcpExt: IPReversePathFilter\nTcpExt: 0\n",
+			"/proc/net/snmp":                              "Ip: Forwarding OutNoRoutes\nIp: 1 5\n",
+			"/proc/net/netstat":                           "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 7\n",
+			"/proc/net/dev":                               "Inter-|   Receive\n face |bytes\n  eth0: 1 2 0 0 0 0 0 0 3 4 0 5 0 0 0 0\n",
 			"/proc/uptime":                                "86400.25 170000.00\n",
 			"/proc/1/comm":                                "systemd\n",
 			"/proc/42/comm":                               "kube-ipvs\n",

@@ -79,8 +79,7 @@ func (f *Facts) uplinkMTU() (widest int, wrong []string) {
 		}
 		least := uplink
 		for _, i := range f.Interfaces {
-			below := i.Name == uplink.Parent || i.Master == name && !i.Container && i.Kind != "veth"
-			if below && i.Up && i.MTU < least.MTU {
+			if below(i, uplink) && i.Up && i.MTU < least.MTU {
 				least = i
 			}
 		}

@@ -45,6 +45,34 @@ func checkMemory(f Facts) []finding.Finding {
 		"find the program that uses it; `kubectl top pod` lists the pods, `ps aux --sort -rss` all processes")
 }
 
+const (
+	// fewPorts is less than a busy node needs. lowTTL is the number of routers that a packet may pass; 64 is the default.
+	fewPorts = 1000
+	lowTTL   = 32
+)
+
+// checkLimits finds settings that limit the node's own connections: few local ports, or packets that die on the way.
+func checkLimits(f Facts) (found []finding.Finding) {
+	if ttl, known := f.number(defaultTTL); known && ttl < lowTTL {
+		found = append(found, finding.New(finding.Warning, "sysctl "+defaultTTL, fmt.Sprintf("is %d; after as many routers, this node's packets are dropped", ttl),
+			nil, "set it to 64, and find the program that has changed it (/etc/sysctl.d)"))
+	}
+	all, err := parsePorts(f.Sysctls[localPorts])
+	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
+	if len(all) != 1 || err != nil || err2 != nil {
+		return found
+	}
+	ports := 0
+	for _, r := range all.Without(reserved) {
+		ports += int(r.Last) - int(r.First) + 1
+	}
+	if ports < fewPorts {
+		found = append(found, finding.New(finding.Warning, "local ports", "only "+number(ports, "port")+" for this node's own connections; when all are in use, new connections fail",
+			[]string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, "widen the range; the kernel's default is 32768 to 60999"))
+	}
+	return found
+}
+
 // checkNeighbors finds a nearly full neighbor table. Packets to an endpoint on a directly connected network need an
 // entry in it.
 func checkNeighbors(f Facts) (found []finding.Finding) {

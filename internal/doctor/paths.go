@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -332,9 +333,53 @@ func checkPaths(f Facts) []finding.Finding {
 		causes[general].add(w, severity, problem, general)
 	}
 	for _, general := range order {
+		if general == unexplained {
+			f.explainFailures(causes[general])
+		}
 		found = append(found, causes[general].finding())
 	}
 	return found
+}
+
+const unexplained = "no rule or object on this node stops the packets, but connections fail"
+
+// explainFailures adds what may stop the packets of failed connections besides rules and objects.
+func (f *Facts) explainFailures(c *cause) {
+	var endpoints []netip.Addr
+	var reasons []string
+	for _, w := range f.Walks {
+		if w.Failure == "" || w.Verdict != explain.Passes || refused(w.Failure) {
+			continue
+		}
+		if ports := localPorts + " = " + f.Sysctls[localPorts]; strings.Contains(w.Failure, "cannot assign requested address") && len(reasons) == 0 {
+			reasons = append(reasons, "all local ports are in use, or the source address is not local ("+ports+")")
+		}
+		endpoints = append(endpoints, f.endpointsAt(w)...)
+	}
+	if len(endpoints) > 0 || len(reasons) > 0 {
+		reasons = append(reasons, f.suspicions(endpoints)...)
+	}
+	if len(reasons) > 0 {
+		c.problem = "connections fail, and this may be the reason: " + strings.Join(examples(reasons), "; ")
+	}
+}
+
+// endpointsAt returns the endpoints to which a path may lead. Without a view, they are all addresses with a known route.
+func (f *Facts) endpointsAt(w Walk) (all []netip.Addr) {
+	if f.View == nil {
+		return slices.SortedFunc(maps.Keys(f.Routes), netip.Addr.Compare)
+	}
+	for _, s := range f.View.Services {
+		for _, front := range s.Frontends {
+			if front.Address != w.To.Addr || front.Protocol != w.To.Protocol.String() {
+				continue
+			}
+			for _, e := range front.Endpoints {
+				all = append(all, e.Address.Addr())
+			}
+		}
+	}
+	return all
 }
 
 // String names the path.
@@ -374,7 +419,7 @@ func (w Walk) judge(reasons []string) (finding.Severity, string) {
 		return severity, "the kernel differs from the wanted state: " + why
 	case explain.Passes:
 		if failed {
-			return severity, "no rule or object on this node stops the packets, but connections fail"
+			return severity, unexplained
 		}
 		return "", ""
 	}

@@ -41,31 +41,64 @@ func EndpointsToConnect(v *view.View, walks []Walk) []Reached {
 	return all
 }
 
+// lost reports whether the packets to the endpoint, or its replies, were lost. An endpoint that refuses a connection replies.
+func (r Reached) lost() bool { return r.Failure != "" && !refused(r.Failure) }
+
+func refused(failure string) bool { return strings.Contains(failure, "refused") }
+
 func checkEndpoints(f Facts) []finding.Finding {
 	var evidence []string
+	var lost []netip.Addr
 	for _, e := range f.Endpoints {
 		if e.Failure != "" {
 			evidence = append(evidence, fmt.Sprintf("%s (pod %s) of Service %s: %s", e.Address, e.Pod, e.Service, e.Failure))
+		}
+		if e.lost() {
+			lost = append(lost, e.Address.Addr())
 		}
 	}
 	if len(evidence) == 0 {
 		return nil
 	}
+	evidence = examples(evidence)
+	reasons := f.suspicions(lost)
+	if len(reasons) == 0 {
+		reasons = f.silentPods(lost)
+	}
+	for _, reason := range examples(reasons) {
+		evidence = append(evidence, "this may be the reason: "+reason)
+	}
 	return finding.One(finding.Warning, "endpoints on this node", "ready, but this node cannot connect to them; Services send them a share of the connections",
-		examples(evidence), "check the pod, its interface and network policies, and the node's neighbor entry: `ip route get ADDRESS`, `ip neigh show to ADDRESS`")
+		evidence, "check the pod, its interface and network policies, and the node's neighbor entry: `ip route get ADDRESS`, `ip neigh show to ADDRESS`")
 }
 
-func checkUnrouted(f Facts) []finding.Finding {
-	if len(f.Unrouted) == 0 {
-		return nil
-	}
-	var evidence, commands []string
-	for i, addr := range f.Unrouted {
-		evidence = append(evidence, addr.String())
-		if i < shown {
-			commands = append(commands, fmt.Sprintf("run `ip addr del %s dev %s`", netip.PrefixFrom(addr, addr.BitLen()), kernel.Device))
+// checkUnrouted finds addresses that are not local according to the kernel's local table.
+func checkUnrouted(f Facts) (found []finding.Finding) {
+	var evidence, commands, own []string
+	for _, addr := range f.Unrouted {
+		owner, known := f.ownerOf(addr)
+		switch {
+		case !known || owner.Name == kernel.Device:
+			evidence = append(evidence, addr.String())
+			commands = append(commands, fmt.Sprintf("ip addr del %s dev %s", netip.PrefixFrom(addr, addr.BitLen()), kernel.Device))
+		case owner.Up && !f.inVRF(owner):
+			own = append(own, fmt.Sprintf("%s on %s", addr, owner.Name))
 		}
 	}
-	return finding.One(finding.Broken, "local routes", "missing for addresses on kube-ipvs0; the kernel forwards packets to these Services instead of delivering them here",
-		examples(evidence), "stop the program that removes them; then "+strings.Join(commands, ", ")+"; the agent then adds the address again, and the kernel adds the route")
+	if len(evidence) > 0 {
+		found = finding.One(finding.Broken, "local routes", "missing for addresses on kube-ipvs0; the kernel forwards packets to these Services instead of delivering them here",
+			examples(evidence), "stop the program that removes them; then "+run(commands)+"; the agent then adds the address again, and the kernel adds the route")
+	}
+	if len(own) > 0 {
+		found = append(found, finding.New(finding.Broken, "local routes",
+			"missing for this node's own addresses; the kernel does not deliver packets to them, such as replies from pods and requests to node ports", examples(own),
+			"stop the program that removes them; then add them again: `ip route add local ADDRESS dev DEVICE table local proto kernel scope host src ADDRESS`"))
+	}
+	return found
+}
+
+// inVRF reports whether the local routes of an interface's addresses are in the table of a VRF.
+func (f *Facts) inVRF(i kernel.Interface) bool {
+	master, exists := f.named(i.Master)
+	return exists && master.Kind == "vrf"
 }

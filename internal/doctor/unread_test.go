@@ -101,10 +101,25 @@ func (h *failing) ConnectPrograms() (int, error) {
 	return h.node.ConnectPrograms()
 }
 
+func (h *failing) Neighbors() ([]kernel.Neighbor, error) {
+	if err := h.fails("neighbors", ""); err != nil {
+		return nil, err
+	}
+	return h.node.Neighbors()
+}
+
+func (h *failing) Queues() ([]kernel.Queue, error) {
+	if err := h.fails("queues", ""); err != nil {
+		return nil, err
+	}
+	return h.node.Queues()
+}
+
 func examineFailing(spoil func(*node), read string, err error) (report Report, all []string) {
 	n := well()
 	spoil(n)
 	h := &failing{node: n, read: read, err: err}
+	n.Count(h)
 	n.Read(h)
 	return Examine(n.Facts), h.all
 }
@@ -155,8 +170,8 @@ func TestNothingIsSilent(t *testing.T) {
 // mayLack lists the files that a host may lack, with the reasons.
 var mayLack = map[string]string{
 	"/proc/modules": "a kernel without modules", "/proc/net/ip_vs": "a kernel without IPVS", "/proc/net/ipv6_route": "a kernel without IPv6",
-	"/proc/net/stat/arp_cache": "another network namespace, with /proc/net/arp",
-	"/proc/*/comm":             "a process has ended", "/proc/*/cmdline": "a process has ended", "/proc/sys/*": "a kernel without the feature",
+	"/proc/net/stat/*": "another network namespace", "/proc/net/snmp6": "a kernel without IPv6",
+	"/proc/*/comm": "a process has ended", "/proc/*/cmdline": "a process has ended", "/proc/sys/*": "a kernel without the feature",
 	"/etc/modules": "most systems", "/etc/modules-load.d/*": "removed meanwhile", "/sys/module/apparmor/*": "no AppArmor", "/sys/fs/selinux/*": "no SELinux",
 	"/sys/fs/bpf/*": "no pinned maps", "/etc/rancher/k3s/*": "flags only", "/etc/systemd/system/*": "another service manager",
 	"/etc/NetworkManager/*": "no such file", "/run/NetworkManager/*": "no such device", "/usr/lib/NetworkManager/*": "no such file",

@@ -30,9 +30,11 @@ type Kernel struct {
 	Arrivals map[Arrival]kernel.Route
 	// Marks are the routing rules for marked packets.
 	Marks []kernel.MarkRule
-	// Unrouted are the addresses on kube-ipvs0 without a local route.
+	// Unrouted are the addresses on kube-ipvs0, and the node's own addresses, without a local route.
 	Unrouted []netip.Addr
-	Bridges  []kernel.Bridge
+	// Claimed are the node's own addresses to which a route of the main table leads, with its interface.
+	Claimed map[netip.Addr]string
+	Bridges []kernel.Bridge
 	// Namespace is the network namespace with this state; empty if it is unknown.
 	Namespace string
 	Unread    map[Part]Unread

@@ -97,6 +97,22 @@ func (h thisHost) Pods() (pods []kernel.Pod, err error) {
 	return pods, err
 }
 
+func (h thisHost) Neighbors() (all []kernel.Neighbor, err error) {
+	err = using(netdev.New, func(b *netdev.Backend) (err error) {
+		all, err = b.Neighbors(h.ctx)
+		return err
+	})
+	return all, err
+}
+
+func (h thisHost) Queues() (all []kernel.Queue, err error) {
+	err = using(netdev.New, func(b *netdev.Backend) (err error) {
+		all, err = b.Queues(h.ctx)
+		return err
+	})
+	return all, err
+}
+
 func (thisHost) APIServer() string {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {

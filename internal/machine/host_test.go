@@ -91,6 +91,8 @@ func (nothing) APIServer() string                                         { retu
 func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { return nil, errNothing }
 func (nothing) KernelLog() (string, error)                                { return "", errNothing }
 func (nothing) ConnectPrograms() (int, error)                             { return 0, errNothing }
+func (nothing) Neighbors() ([]kernel.Neighbor, error)                     { return nil, errNothing }
+func (nothing) Queues() ([]kernel.Queue, error)                           { return nil, errNothing }
 
 // TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and still count the objects of
 // the other parts.

@@ -198,18 +198,28 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
 	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
 	k.Bridges, errs[3] = b.Bridges()
-	k.Unrouted, errs[4] = unrouted(ctx, b, k.State.Addresses)
+	k.Unrouted, errs[4] = unrouted(ctx, b, k)
 	note(explain.Routes, findRoutes(b, k, at))
 	return errors.Join(errs[1:]...)
 }
 
-// unrouted returns the addresses on kube-ipvs0 that have no local route. It omits addresses that the agent has just deleted.
-func unrouted(ctx context.Context, b *netdev.Backend, bound map[netip.Addr]struct{}) (missing []netip.Addr, err error) {
-	local, err := b.LocalRoutes()
+// unrouted returns the addresses on kube-ipvs0 and the node's own addresses that have no local route. It omits addresses that the agent or
+// another program has just deleted.
+func unrouted(ctx context.Context, b *netdev.Backend, k *explain.Kernel) (missing []netip.Addr, err error) {
+	local, indexes, err := b.HostRoutes(ctx, k.NodeAddresses)
 	if err != nil {
 		return nil, err
 	}
-	for addr := range bound {
+	k.Claimed = map[netip.Addr]string{}
+	for name, index := range k.Indexes {
+		for addr, at := range indexes {
+			if at == index {
+				k.Claimed[addr] = name
+			}
+		}
+	}
+	bound, own := k.State.Addresses, k.NodeAddresses
+	for _, addr := range slices.AppendSeq(slices.Clone(own), maps.Keys(bound)) {
 		if !local[addr] {
 			missing = append(missing, addr)
 		}
@@ -218,12 +228,13 @@ func unrouted(ctx context.Context, b *netdev.Backend, bound map[netip.Addr]struc
 		return nil, nil
 	}
 	_, still, err := b.ReadDevice(ctx)
+	own, err2 := b.NodeAddresses(ctx)
 	missing = slices.DeleteFunc(missing, func(addr netip.Addr) bool {
 		_, stays := still[addr]
-		return !stays
+		return !stays && !slices.Contains(own, addr)
 	})
 	slices.SortFunc(missing, netip.Addr.Compare)
-	return missing, err
+	return slices.Compact(missing), errors.Join(err, err2)
 }
 
 // findRoutes looks up routes. A failed lookup leaves a route unknown; findRoutes returns the first error.

@@ -158,10 +158,13 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 	facts.Preflight, facts.Mode, facts.Variant = found.Findings, found.Mode, string(found.IPTables.Variant)
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses, explain.Connections}, Tables: found.IPTables}
 	k := m.follow(ctx, a, look, &facts)
+	host := m.Host(ctx)
 	if connect {
+		facts.Count(host)
 		m.connect(ctx, &facts)
+		facts.Count(host)
 	}
-	facts.Unrouted, facts.Outsiders = k.Unrouted, doctor.OutsidersOf(k)
+	facts.Unrouted, facts.Claimed, facts.Routes, facts.Outsiders = k.Unrouted, k.Claimed, k.Routes, doctor.OutsidersOf(k)
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {
@@ -182,6 +185,6 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
 		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, k.Unread[part].Why))
 	}
-	facts.Read(m.Host(ctx))
+	facts.Read(host)
 	return facts
 }

@@ -22,9 +22,6 @@ func FuzzRoute(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := parseHostRoute(b); err == nil && r.device == 0 && r.addr.IsValid() && len(b) < unix.SizeofRtMsg+8 {
-			t.Errorf("%x was parsed as the route %v", b, r)
-		}
 		hops, err := parseGateways(b)
 		for _, hop := range hops {
 			if !hop.IsValid() {

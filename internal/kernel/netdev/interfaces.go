@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -39,7 +40,8 @@ func (b *Backend) Interfaces() ([]kernel.Interface, error) {
 		i := kernel.Interface{
 			Name: a.Name, Index: a.Index, Kind: l.Type(), MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Master: names[a.MasterIndex],
 			Container: a.NetNsID >= 0, Addressed: addressed[a.Index], PerPacket: perPacket(l), XDP: a.Xdp != nil && a.Xdp.Attached,
-			Networks: networks[a.Index],
+			MAC: a.HardwareAddr.String(), Ethernet: a.EncapType == "ether", NoARP: a.RawFlags&unix.IFF_NOARP != 0, Networks: networks[a.Index],
+			NoCarrier: a.Flags&net.FlagUp != 0 && a.RawFlags&unix.IFF_LOWER_UP == 0,
 		}
 		if !i.Container { // otherwise the index belongs to the other namespace
 			i.Parent = names[a.ParentIndex]

@@ -417,8 +417,8 @@ func TestInterfaces(t *testing.T) {
 	}
 	t.Cleanup(func() { n.run("ip netns del kube-ipvs-listed") })
 	want := map[string]kernel.Interface{
-		"eth0":      {Kind: "dummy", MTU: 1400, Up: true, Addressed: true},
-		"eth0.5":    {Kind: "vlan", MTU: 1400, Parent: "eth0"},
+		"eth0":      {Kind: "dummy", MTU: 1400, Up: true, Addressed: true, NoARP: true},
+		"eth0.5":    {Kind: "vlan", MTU: 1400, Parent: "eth0", NoARP: true},
 		"cni0":      {Kind: "bridge", MTU: 1500},
 		"pod":       {Kind: "veth", MTU: 1500, Master: "cni0", Container: true},
 		"flow":      {Kind: "vxlan", PerPacket: true},
@@ -434,9 +434,12 @@ func TestInterfaces(t *testing.T) {
 		if i.Kind == "vxlan" {
 			i.MTU = 0 // the MTU depends on the kernel
 		}
-		w.Name, w.Index, w.Networks = i.Name, i.Index, i.Networks
-		if listed && !reflect.DeepEqual(i, w) {
+		w.Name, w.Index, w.Ethernet, w.MAC, w.Networks = i.Name, i.Index, true, i.MAC, i.Networks
+		if listed && (!reflect.DeepEqual(i, w) || i.MAC == "") {
 			t.Errorf("have %+v, want %+v", i, w)
+		}
+		if i.Name == "eth0" && !slices.Contains(i.Networks, netip.MustParsePrefix("192.0.2.1/24")) {
+			t.Errorf("the addresses of eth0 are %v", i.Networks)
 		}
 	}
 	if len(want) > 0 {

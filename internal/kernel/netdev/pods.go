@@ -3,7 +3,6 @@ package netdev
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -88,14 +87,14 @@ func podDevices(links []netlink.Link) (devices, bridges map[int]string) {
 func (b *Backend) hostRoutes(ctx context.Context, devices map[int]string) (routes []kernel.Pod, uplinks map[string]bool, err error) {
 	uplinks = map[string]bool{}
 	see := func(payload []byte) error { // a node may have more routes than fit in memory
-		r, err := parseHostRoute(payload)
-		name := devices[r.device]
+		r, err := parseListedRoute(payload)
+		name := devices[r.index]
 		switch {
-		case err != nil || name == "":
+		case err != nil || name == "" || !r.unicast || r.table != unix.RT_TABLE_MAIN:
 		case r.bits == 0:
 			uplinks[name] = true
-		case r.addr.IsValid() && r.bits == r.addr.BitLen() && !r.addr.IsLinkLocalUnicast():
-			routes = append(routes, kernel.Pod{Addr: r.addr, Interface: name})
+		case r.toHost() && !r.to.IsLinkLocalUnicast():
+			routes = append(routes, kernel.Pod{Addr: r.to, Interface: name})
 		}
 		return err
 	}
@@ -105,37 +104,4 @@ func (b *Backend) hostRoutes(ctx context.Context, devices map[int]string) (route
 		}
 	}
 	return routes, uplinks, nil
-}
-
-// mainRoute is a unicast route of the main table. Its device is 0 for other routes.
-type mainRoute struct {
-	addr   netip.Addr
-	bits   int
-	device int
-}
-
-// routeTable is the offset of the table in a route header, and routeBits that of the length of the destination's prefix.
-const (
-	routeBits  = 1
-	routeTable = 4
-)
-
-func parseHostRoute(b []byte) (r mainRoute, err error) {
-	if len(b) < unix.SizeofRtMsg {
-		return r, fmt.Errorf("read route: message of %d bytes", len(b))
-	}
-	if b[routeType] != unix.RTN_UNICAST || b[routeTable] != unix.RT_TABLE_MAIN {
-		return r, nil
-	}
-	r.bits = int(b[routeBits])
-	err = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) error {
-		switch {
-		case typ == unix.RTA_DST:
-			r.addr, _ = netip.AddrFromSlice(v)
-		case typ == unix.RTA_OIF && len(v) == 4:
-			r.device = int(binary.NativeEndian.Uint32(v))
-		}
-		return nil
-	})
-	return r, err
 }

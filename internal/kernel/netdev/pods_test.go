@@ -1,13 +1,10 @@
 package netdev
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -24,20 +21,6 @@ func TestPodDevices(t *testing.T) {
 	})
 	if have := fmt.Sprint(devices, bridges); have != "map[2:eth2 3:eth3 5:eth5] map[10:eth10]" {
 		t.Error(have)
-	}
-}
-
-func TestParseHostRoute(t *testing.T) {
-	route := append(routeHeader(unix.AF_INET), 8, 0, unix.RTA_DST, 0, 10, 244, 0, 7, 8, 0, unix.RTA_OIF, 0)
-	route = binary.NativeEndian.AppendUint32(route, 9)
-	route[routeBits], route[routeTable], route[routeType] = 32, unix.RT_TABLE_MAIN, unix.RTN_UNICAST
-	want := mainRoute{netip.MustParseAddr("10.244.0.7"), 32, 9}
-	if have, err := parseHostRoute(route); err != nil || have != want {
-		t.Errorf("%+v, %v", have, err)
-	}
-	route[routeTable] = unix.RT_TABLE_LOCAL
-	if have, err := parseHostRoute(route); err != nil || have.device != 0 {
-		t.Errorf("%+v, %v", have, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // If a lookup returns one of the errors in refusals, the kernel drops the packets. An IPv6 lookup returns a route of a type in refusalTypes
@@ -75,25 +77,78 @@ func (b *Backend) route(to netip.Addr, of *netlink.RouteGetOptions) (kernel.Rout
 	if err != nil {
 		return kernel.Route{}, fmt.Errorf("look up the route to %s: interface %d: %w", to, found.LinkIndex, err)
 	}
-	return kernel.Route{Interface: link.Attrs().Name, Local: found.Type == unix.RTN_LOCAL}, nil
+	route := kernel.Route{Interface: link.Attrs().Name, Local: found.Type == unix.RTN_LOCAL}
+	gateway := found.Gw
+	if via, ok := found.Via.(*netlink.Via); ok {
+		gateway = via.Addr
+	}
+	if addr, ok := netip.AddrFromSlice(gateway); ok {
+		route.Gateway = addr.Unmap()
+	}
+	if addr, ok := netip.AddrFromSlice(found.Src); ok {
+		route.Source = addr.Unmap()
+	}
+	return route, nil
 }
 
-// LocalRoutes returns the addresses that are local according to the kernel's local table.
-func (b *Backend) LocalRoutes() (map[netip.Addr]bool, error) {
-	local := map[netip.Addr]bool{}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := b.links.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
-		if err != nil {
-			return nil, fmt.Errorf("list the local routes: %w", err)
+// HostRoutes returns the addresses that are local according to the kernel's local table, and those of the node's own addresses to which a
+// route of the main table leads, with the index of its interface.
+func (b *Backend) HostRoutes(ctx context.Context, own []netip.Addr) (local map[netip.Addr]bool, claimed map[netip.Addr]int, err error) {
+	local, claimed = map[netip.Addr]bool{}, map[netip.Addr]int{}
+	see := func(payload []byte) error {
+		r, err := parseListedRoute(payload)
+		switch {
+		case err != nil || !r.toHost():
+		case r.table == unix.RT_TABLE_LOCAL && r.local:
+			local[r.to] = true
+		case r.table == unix.RT_TABLE_MAIN && r.unicast && slices.Contains(own, r.to):
+			claimed[r.to] = r.index
 		}
-		for _, r := range routes {
-			if r.Dst == nil {
-				continue
-			}
-			if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
-				local[addr.Unmap()] = true
-			}
+		return err
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		if err := b.walk(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)}, see); err != nil {
+			return nil, nil, fmt.Errorf("list the local routes: %w", err)
 		}
 	}
-	return local, nil
+	return local, claimed, nil
+}
+
+// listedRoute is a route as the kernel lists it. to is the zero address for a default route.
+type listedRoute struct {
+	to             netip.Addr
+	bits           int
+	table          uint32
+	local, unicast bool
+	index          int // of the interface
+}
+
+// toHost reports whether the route leads to a single address.
+func (r listedRoute) toHost() bool { return r.to.IsValid() && r.bits == r.to.BitLen() }
+
+const (
+	routeBits  = 1 // the offset of the prefix length in a route header
+	routeTable = 4
+)
+
+func parseListedRoute(b []byte) (r listedRoute, err error) {
+	if len(b) < unix.SizeofRtMsg {
+		return r, fmt.Errorf("read route: message of %d bytes", len(b))
+	}
+	r.bits, r.table = int(b[routeBits]), uint32(b[routeTable])
+	r.local, r.unicast = b[routeType] == unix.RTN_LOCAL, b[routeType] == unix.RTN_UNICAST
+	err = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case unix.RTA_DST:
+			r.to, _ = netip.AddrFromSlice(v)
+		case unix.RTA_TABLE:
+			r.table, err = nlbatch.Uint32(v)
+		case unix.RTA_OIF:
+			var index uint32
+			index, err = nlbatch.Uint32(v)
+			r.index = int(index)
+		}
+		return err
+	})
+	return r, err
 }

@@ -41,8 +41,8 @@ func newExplain(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
 		Short: "Trace a packet to a Service, and show why it fails to arrive",
-		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules
-it matches, the virtual server, the possible endpoints, and the client address that they see. It prints
+		Long: `explain traces the packets of a connection through the current kernel state of this node: the rules
+they match, the virtual server, the possible endpoints, and the client address that they see. It prints
 the verdict, the reasons, the decisive steps, and the endpoints; with -v, it prints every step. Each
 step names its kernel object. If the packet does not arrive, explain shows the reason and any missing
 kernel objects. It sends no packets.

@@ -42,6 +42,8 @@ type Walk struct {
 	Path
 	Verdict explain.Verdict
 	Reasons []string
+	// Opens is true if rules stop only packets that follow the first one, so a connection to the Service opens.
+	Opens bool
 	// Connected is true if doctor tried to open a connection. Failure is its error, or "" if it succeeded.
 	Connected bool
 	Failure   string
@@ -262,7 +264,7 @@ func endpointsHere(v *view.View) []netip.Addr {
 
 // Walked combines a path with its explanation.
 func Walked(p Path, x explain.Explanation) Walk {
-	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons}
+	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons, Opens: x.Opens}
 }
 
 // ToConnect lists the walks on which doctor opens a connection: one for each Service, and then the remaining frontends.
@@ -406,7 +408,7 @@ func (w Walk) judge(reasons []string) (finding.Severity, string) {
 		return w.partly(), "some connections to Services fail: " + why
 	case explain.Stops, explain.NoService:
 		switch {
-		case w.Connected && !failed:
+		case w.Connected && !failed && !w.Opens:
 			return finding.Warning, "explain reports that packets do not arrive, but a connection succeeded: " + why
 		case w.Sender == fromOutside:
 			return finding.Warning, "clients outside this node do not reach Services: " + why

@@ -109,11 +109,12 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	}
 	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
 	w := &walk{k: e.k}
-	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) {
+	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) || !e.returns(w, &p, d) {
 		return
 	}
-	back := p.answer(e.k, w.masquerades != "" || len(w.depends) > 0)
-	if !e.replyRouted(back, d.Addr) || !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") {
+	back := e.answer(&p, w)
+	if !e.replyRouted(back, d.Addr) || !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") ||
+		!e.sameZone(p.zone.reply, back.zone.reply, p.zone, back.zone, fmt.Sprintf("replies of endpoint %s", d.Addr)) || !e.laterPackets(&p, w, d) {
 		return
 	}
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}
@@ -121,6 +122,13 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		shown.Pod, shown.Node = known.Pod, known.Node
 	}
 	e.out.Endpoints = append(e.out.Endpoints, shown)
+}
+
+// answer returns the reply to a packet that has passed the hooks of a walk.
+func (e *explaining) answer(p *packet, w *walk) *packet {
+	back := p.answer(e.k, w.masquerades != "" || len(w.depends) > 0)
+	back.toNode = w.masquerades != "" && len(e.k.NodeAddresses) > 0 && !slices.ContainsFunc(w.sources, func(n sourceNAT) bool { return e.k.isNodes(n) != yes })
+	return back
 }
 
 // reachable checks the route to an endpoint.
@@ -159,12 +167,7 @@ func (e *explaining) replyRouted(back *packet, endpoint netip.AddrPort) bool {
 
 // through walks the hooks between the node and an endpoint. It returns false if the packet was stopped.
 func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) bool {
-	passed := true
-	for _, s := range hooks {
-		if passed = w.pass(p, s); !passed {
-			break
-		}
-	}
+	passed := w.passAll(p, hooks)
 	subject, endpoint := "the packet", p.to
 	if p.reply {
 		subject, endpoint = "the reply", netip.AddrPortFrom(p.from, p.port)
@@ -183,23 +186,6 @@ func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) b
 		e.reason("%s endpoint %s are stopped: %s; rule: %s", what, endpoint, last.Message, last.Object)
 	}
 	return passed
-}
-
-// source returns the source address that the endpoint sees.
-func (e *explaining) source(w *walk, p *packet) string {
-	switch {
-	case p.tracking == established:
-		return "unchanged since the connection started"
-	case w.masquerades != "" && e.q.From.IsValid():
-		return "this node"
-	case w.masquerades != "" && e.someExempt():
-		return "this node, unless a rule above exempts the client"
-	case w.masquerades != "":
-		return "this node"
-	case len(w.depends) > 0:
-		return "the client, or this node if the packet matches " + strings.Join(w.depends, "; ")
-	}
-	return "the client"
 }
 
 // someExempt reports whether a rule may exempt some clients from masquerading.

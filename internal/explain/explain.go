@@ -59,13 +59,21 @@ type explaining struct {
 	stopped  bool
 	// foreign are the other programs' rules that stop or may stop the packet or a reply.
 	foreign []string
+	// node is the name of this node. alone is the kernel without other programs' rules.
+	node  string
+	alone *Kernel
+	// inbound is the first packet's way to IPVS. arrived are the later packets there; nil if they were stopped.
+	inbound *walk
+	arrived map[later]*packet
+	// uncertain are the rules that may stop a packet and for which there is a reason.
+	uncertain []string
 	// unknown is set if the answer depends on state that could not be read, or on another proxy.
 	unknown bool
 }
 
 // findFrontend finds the Service that serves the frontend, or, if there is none, a Service that lost the frontend to another one.
 func (e *explaining) findFrontend(v *view.View) {
-	e.answered, e.accepting = true, v.Node.LoopbackAddresses
+	e.answered, e.accepting, e.node = true, v.Node.LoopbackAddresses, v.Node.Name
 	if last := v.Agent.LastFullSync; last != nil {
 		e.sinceAudit = fmt.Sprintf("%.0f s", v.Time.Sub(last.Started).Seconds())
 	}
@@ -128,11 +136,14 @@ func (e *explaining) follow() {
 	}
 	existing, exists := e.connection()
 	if exists {
-		p.tracking, e.out.Connection = established, existing.Client.String()
+		p.tracking, p.phase, e.out.Connection = established, acknowledges, existing.Client.String()
 	}
 	e.otherConnections()
 	e.ipsets(p)
 	if !e.beforeIPVS(p) {
+		return
+	}
+	if !exists && e.marked(p) {
 		return
 	}
 	server, found := e.server(exists)
@@ -312,11 +323,9 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	e.otherChains(p)
 	e.required(Rules)
 	w := &walk{k: e.k}
-	for _, s := range e.before(p) {
-		if w.pass(p, s) {
-			continue
-		}
-		e.add(w, "the packet")
+	e.inbound = w
+	passes := w.passAll(p, e.before(p))
+	if e.add(w, "the packet"); !passes {
 		last := w.steps[len(w.steps)-1]
 		e.reason("stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
 		if w.redirected && !e.active() { // another proxy's rule
@@ -326,13 +335,25 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 		}
 		return false
 	}
-	e.add(w, "the packet")
 	return p.sent || e.routingMark(p) == 0 || e.routed(p)
 }
 
 func (e *explaining) add(w *walk, what string) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	e.foreign = append(e.foreign, w.foreign...)
+	e.mayStop(w, what)
+	for _, chain := range w.unread {
+		e.unclear = true
+		e.reason("nftables rules may stop %s; explain does not evaluate them: %s", what, chain)
+	}
+	for _, rule := range w.untracks {
+		e.depends = true
+		e.reason("this rule disables connection tracking, and untracked packets are not masqueraded: %s", rule)
+	}
+}
+
+func (e *explaining) mayStop(w *walk, what string) {
+	e.uncertain = append(e.uncertain, w.maybeStops...)
 	for _, rule := range w.maybeStops {
 		if w.opaque {
 			e.unclear = true
@@ -341,14 +362,6 @@ func (e *explaining) add(w *walk, what string) {
 		}
 		e.depends = true
 		e.reason("this rule stops, or may stop, the packets of some clients: %s", rule)
-	}
-	for _, chain := range w.unread {
-		e.unclear = true
-		e.reason("nftables rules may stop %s; explain does not evaluate them: %s", what, chain)
-	}
-	for _, rule := range w.untracks {
-		e.depends = true
-		e.reason("this rule disables connection tracking, and untracked packets are not masqueraded: %s", rule)
 	}
 }
 

@@ -18,6 +18,8 @@ type Kernel struct {
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection
+	// MarkServers are the virtual servers for packets with a firewall mark. The agent creates none.
+	MarkServers []kernel.TableServer
 	// Chains are the native nftables base chains, ordered by priority. NFTables contains the rules and sets that they use.
 	Chains   []kernel.BaseChain
 	NFTables kernel.NFTables
@@ -130,6 +132,8 @@ type Explanation struct {
 	// Owner is the Service that owns the frontend, if it differs from Service.
 	Owner   string  `json:"owner,omitempty"`
 	Verdict Verdict `json:"verdict"`
+	// Opens is true if rules stop only later packets of the connection.
+	Opens bool `json:"-"`
 	// Reasons explain why the packet does not arrive, or list differences from the wanted state.
 	Reasons []string `json:"reasons"`
 	Steps   []Step   `json:"steps"`

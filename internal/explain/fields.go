@@ -15,6 +15,9 @@ type bits struct {
 	// name is nft's name for the field. client is true if the bits are unknown only because the client is unknown.
 	name   string
 	client bool
+	// least and greatest are the limits of a number, in network byte order. swapped is true if data has the other byte order.
+	least, greatest []byte
+	swapped         bool
 }
 
 func exactly(data []byte) bits {
@@ -34,14 +37,26 @@ func native32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n)
 // partly returns 4 bytes with some known bits.
 func partly(n, known uint32) bits { return bits{data: native32(n & known), known: native32(known)} }
 
+// number returns a number between two limits, in network byte order.
+func number(least, greatest uint64, size int) bits {
+	const whole = 8
+	wide := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n)[whole-size:] }
+	b := unknownBits(size)
+	if least == greatest {
+		b = exactly(wide(least))
+	}
+	b.least, b.greatest = wide(least), wide(greatest)
+	return b
+}
+
 // The keys of meta, ct and fib, the flags of fib, and the bases of payload, as in linux/netfilter/nf_tables.h.
 const (
-	metaProtocol, metaMark, metaIif, metaOif, metaIifname, metaOifname = 1, 3, 4, 5, 6, 7
-	metaSkuid, metaSkgid, metaNfproto, metaL4proto, metaPkttype        = 10, 11, 15, 16, 19
-	metaIbrname, metaObrname                                           = 17, 18
+	metaLength, metaProtocol, metaMark, metaIif, metaOif, metaIifname, metaOifname = 0, 1, 3, 4, 5, 6, 7
+	metaSkuid, metaSkgid, metaNfproto, metaL4proto, metaPkttype                    = 10, 11, 15, 16, 19
+	metaIbrname, metaObrname                                                       = 17, 18
 
 	ctState, ctDirection, ctStatus, ctMark, ctL3proto, ctProtocol = 0, 1, 2, 3, 7, 10
-	ctSrc, ctDst, ctProtoSrc, ctProtoDst, ctZone                  = 8, 9, 11, 12, 17
+	ctSrc, ctDst, ctProtoSrc, ctProtoDst, ctPackets, ctZone       = 8, 9, 11, 12, 14, 17
 	ctSrcIP, ctDstIP, ctSrcIP6, ctDstIP6                          = 19, 20, 21, 22
 
 	fibOif, fibOifname, fibAddrtype                 = 1, 2, 3
@@ -78,7 +93,7 @@ func (p *packet) field(k *Kernel, f kernel.NFTField, hook place) (b bits, has bo
 }
 
 // metas are the names of meta keys that explain does not evaluate.
-var metas = map[uint32]string{0: "length", 2: "priority", 8: "iiftype", 9: "oiftype", 20: "cpu", 21: "iifgroup", 22: "oifgroup", 23: "cgroup", 24: "random"}
+var metas = map[uint32]string{2: "priority", 8: "iiftype", 9: "oiftype", 20: "cpu", 21: "iifgroup", 22: "oifgroup", 23: "cgroup", 24: "random"}
 
 func (p *packet) meta(k *Kernel, f kernel.NFTField, hook place) (b bits, has bool) {
 	switch f.Key {
@@ -94,6 +109,10 @@ func (p *packet) meta(k *Kernel, f kernel.NFTField, hook place) (b bits, has boo
 	case metaPkttype: // unicast
 		b = exactly([]byte{0})
 		b.name = "meta pkttype"
+	case metaLength:
+		least, greatest := p.length()
+		b = number(uint64(least), uint64(greatest), registerSize).reversed(registerSize)
+		b.name = "meta length"
 	case metaMark:
 		b = partly(p.mark, ^p.markUnknown)
 		b.name = "meta mark"
@@ -174,8 +193,8 @@ func (p *packet) header() bits {
 }
 
 const (
-	tcpSyn, tcpAck = 0x02, 0x10
-	tcpFlagsAt     = 13
+	tcpSyn, tcpPsh, tcpAck = 0x02, 0x08, 0x10
+	tcpFlagsAt             = 13
 )
 
 func (p *packet) transport() bits {
@@ -191,6 +210,10 @@ func (p *packet) transport() bits {
 // flags returns the TCP flags of a SYN, the reply to it, or a later packet.
 func (p *packet) flags() byte {
 	switch {
+	case p.phase == carriesData:
+		return tcpPsh | tcpAck
+	case p.phase == acknowledges:
+		return tcpAck
 	case p.reply:
 		return tcpSyn | tcpAck
 	case p.tracking == established:
@@ -209,13 +232,22 @@ func (p *packet) payload(f kernel.NFTField) bits {
 	}
 	length := max(f.Length, 1)
 	part := unknownBits(length)
-	if end := min(f.Offset+length, len(b.data)); f.Offset < end {
+	if least, greatest := p.length(); f.Key == baseNetwork && f.Length == 2 && f.Offset == lengthAt[p.family] {
+		without := lengthWithout[p.family]
+		part = number(uint64(least-without), uint64(greatest-without), f.Length)
+	} else if end := min(f.Offset+length, len(b.data)); f.Offset < end {
 		part.put(0, bits{data: b.data[f.Offset:end], known: b.known[f.Offset:end]})
 	}
 	part.name = payloadName(p.family, f)
 	part.client = f.Key == baseNetwork && (!p.from.IsValid() || !p.to.Addr().IsValid())
 	return part
 }
+
+// lengthAt is the position of the length in a header. lengthWithout are the bytes that it does not count.
+var (
+	lengthAt      = map[inet.Family]int{inet.IPv4: 2, inet.IPv6: 4}
+	lengthWithout = map[inet.Family]uint32{inet.IPv6: 40}
+)
 
 // payloadName returns nft's name for a header field.
 func payloadName(family inet.Family, f kernel.NFTField) string {
@@ -250,8 +282,15 @@ func (p *packet) ct(f kernel.NFTField, hook place) (b bits) {
 	case ctMark:
 		b = partly(p.ctMark, ^p.ctMarkUnknown)
 		b.name = "ct mark"
+	case ctPackets:
+		least, greatest := p.count(f)
+		b = number(least, greatest, 2*registerSize).reversed(2 * registerSize)
+		b.name = "ct packets"
 	case ctZone:
-		b = exactly([]byte{0, 0})
+		b = unknownBits(registerSize)
+		if p.zone.rule == "" {
+			b = exactly([]byte{0, 0})
+		}
 		b.name = "ct zone"
 	case ctL3proto:
 		b = exactly([]byte{map[inet.Family]byte{inet.IPv4: 2, inet.IPv6: 10}[p.family]})

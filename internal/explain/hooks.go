@@ -139,18 +139,18 @@ func (w *walk) stages(p *packet, s segment) (all []stage) {
 	return all
 }
 
+// passAll walks segments of hooks. It returns false if the packet was stopped.
+func (w *walk) passAll(p *packet, hooks []segment) bool {
+	return !slices.ContainsFunc(hooks, func(s segment) bool { return !w.pass(p, s) })
+}
+
 // pass walks the chains in a segment of a hook. It returns false if the packet was stopped.
 func (w *walk) pass(p *packet, s segment) bool {
-	if p.sent {
-		p.in = ""
-		if s.hook == kernel.HookPrerouting || s.hook == kernel.HookInput { // the endpoint is on the node itself
-			p.in = loopback
-		}
-	}
+	p.enters(s)
 	for _, c := range w.stages(p, s) {
 		w.place = place{
 			arrives: s.hook != kernel.HookOutput, leaves: s.hook != kernel.HookPrerouting && s.hook != kernel.HookInput,
-			untracked: c.priority < trackPriority,
+			untracked: c.priority < trackPriority && !p.attached,
 		}
 		if c.base == nil && !w.hook(p, c, hookNames[s.hook]) || c.base != nil && !w.base(p, *c.base) {
 			return false
@@ -159,7 +159,20 @@ func (w *walk) pass(p *packet, s segment) bool {
 			p.to = netip.AddrPortFrom(p.original.from, p.original.port)
 		}
 	}
+	tracks := s.hook == kernel.HookPrerouting || s.hook == kernel.HookOutput
+	p.attached = p.attached || tracks && s.below > trackPriority
 	return true
+}
+
+// enters sets the incoming interface of a packet that this node sends.
+func (p *packet) enters(s segment) {
+	switch {
+	case !p.sent:
+	case s.hook == kernel.HookPrerouting || s.hook == kernel.HookInput: // the endpoint is on the node itself
+		p.in = loopback
+	default:
+		p.in = ""
+	}
 }
 
 // base walks an nftables base chain and applies its policy.
@@ -175,7 +188,8 @@ func (w *walk) base(p *packet, c kernel.BaseChain) bool {
 		w.unread = append(w.unread, c.String())
 		return true
 	}
-	if c.Kind == "nat" && p.tracking != trackedNew {
+	w.inNAT = c.Kind == "nat"
+	if w.skipsNAT(p) {
 		return true
 	}
 	w.at, w.exempts = "nftables "+hookNames[c.Hook], condition{}

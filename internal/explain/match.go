@@ -80,7 +80,7 @@ func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
 	case kernel.From:
 		return within(p.from, c.Prefix)
 	case kernel.To:
-		return within(p.to.Addr(), c.Prefix)
+		return p.goesTo(k, c.Prefix)
 	case kernel.AddrRange:
 		return p.inRange(c)
 	case kernel.AddrType:
@@ -124,6 +124,8 @@ func (p *packet) matches(c kernel.Condition) matchResult {
 		}
 	case kernel.NotOurs:
 		return no
+	case kernel.Length:
+		return p.hasLength(c)
 	}
 	return p.tracked(c)
 }
@@ -207,6 +209,13 @@ func (k *Kernel) ofType(a netip.Addr, c kernel.AddrType) matchResult {
 func (p *packet) reversePath(k *Kernel) matchResult {
 	back := k.Routes[p.from].Interface
 	return resultOf(p.sent || p.in == "" || back == "" || back == p.in)
+}
+
+func (p *packet) goesTo(k *Kernel, r netip.Prefix) matchResult {
+	if p.toNode && !p.to.Addr().IsValid() && !slices.ContainsFunc(k.NodeAddresses, r.Contains) {
+		return no
+	}
+	return within(p.to.Addr(), r)
 }
 
 func within(a netip.Addr, r netip.Prefix) matchResult {

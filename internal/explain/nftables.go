@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -67,26 +66,37 @@ func (r *nftRun) statement(s kernel.NFTStatement) (e end, goes bool) {
 		r.registers.store(s.To, r.registers.read(s.From, s.Length).reversed(s.Size))
 	case kernel.NFTCompare:
 		b := r.registers.read(s.From, len(s.Data))
-		return continues, r.met(b.compare(s.Op, s.Data), b, operators[s.Op]+text(b.name, s.Data))
+		return continues, r.met(b.compare(s.Op, s.Data), b, operators[s.Op]+b.text(s.Data))
 	case kernel.NFTRange:
 		b := r.registers.read(s.From, len(s.Low))
 		a, is := b.within(s.Low, s.High), ""
 		if s.Not {
 			a, is = a.not(), "!= "
 		}
-		return continues, r.met(a, b, is+text(b.name, s.Low)+"-"+text(b.name, s.High))
+		return continues, r.met(a, b, is+b.text(s.Low)+"-"+b.text(s.High))
 	case kernel.NFTLookup:
 		return r.lookup(s)
 	case kernel.NFTOpaque:
 		return continues, r.met(maybe, bits{name: s.Text}, "")
+	default:
+		return r.effect(s), true
+	}
+	return continues, true
+}
+
+// effect executes a statement that has no result.
+func (r *nftRun) effect(s kernel.NFTStatement) end {
+	switch s := s.(type) {
 	case kernel.NFTStore:
 		r.set(s)
 	case kernel.NFTVerdict:
-		return r.verdict(s, r.flow), true
+		return r.verdict(s, r.flow)
+	case kernel.NFTSourceNAT:
+		return r.source(s)
 	case kernel.NFTAction:
-		return r.action(s.Name), true
+		return r.action(s.Name)
 	}
-	return continues, true
+	return continues
 }
 
 var operators = map[uint32]string{
@@ -202,48 +212,19 @@ func (r *nftRun) verdict(v kernel.NFTVerdict, f flow) end {
 	return r.other(r.shown(), f, "the decision of the program that reads the queue")
 }
 
-// harmless are expressions that neither stop nor change a packet.
-var harmless = map[string]bool{
-	"counter": true, "log": true, "last": true, "dup": true, "flow_offload": true, "dynset": true, "objref": true, "match": true, "notrack": true,
-	"xt LOG": true, "xt NFLOG": true, "xt TCPMSS": true, "xt CHECKSUM": true,
-}
-
 func (r *nftRun) action(name string) end {
 	switch name {
 	case "reject":
 		return r.stop(r.shown(), r.flow, "rejected with an immediate error to the client")
-	case "masq", "snat":
-		return r.masquerade(r.shown(), r.flow)
 	case "dnat", "redir", "tproxy":
 		return r.redirect(r.shown(), r.flow)
 	case "notrack":
 		r.notrack(r.p, r.shown(), r.flow)
 	}
-	if harmless[name] {
+	if harmless[name] || name == "flow_offload" && r.k.Mode.NFTablesBalances() { // a flow table skips IPVS
 		return continues
 	}
 	return r.other(r.shown(), r.flow, "what the statement "+name+" does")
-}
-
-// set changes a field of the packet. Only marks affect later rules.
-func (r *nftRun) set(s kernel.NFTStore) {
-	before, b := *r.p, r.registers.read(s.From, registerSize)
-	value, unknown := binary.NativeEndian.Uint32(b.data), ^binary.NativeEndian.Uint32(b.known)
-	switch {
-	case s.Field.Kind == kernel.NFTMeta && s.Field.Key == metaMark:
-		r.p.mark, r.p.markUnknown = value&^unknown, unknown
-	case s.Field.Kind == kernel.NFTCt && s.Field.Key == ctMark:
-		r.p.ctMark, r.p.ctMarkUnknown = value&^unknown, unknown
-	case s.Field.Kind == kernel.NFTPayload && s.Field.Key == baseTransport && s.Field.Offset < registerSize:
-		r.other(r.shown(), r.flow, "the changed port")
-		return
-	case s.Field.Kind == kernel.NFTPayload && s.Field.Key == baseNetwork:
-		r.other(r.shown(), r.flow, "the changed header")
-		return
-	default:
-		return
-	}
-	r.marked(r.p, before, r.shown(), r.flow)
 }
 
 // setText lists the first elements of an anonymous set.

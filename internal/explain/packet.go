@@ -28,8 +28,17 @@ type packet struct {
 	tracking string
 	// reply is true for an endpoint's reply. translated is true if nftables has changed the connection's destination.
 	reply, translated bool
+	// toNode is true for the reply to a masqueraded connection: its destination is an address of this node until the kernel translates it.
+	toNode bool
 	// original contains the addresses of the connection's first packet.
 	original ends
+	phase    phase
+	// attached is true once connection tracking has processed the packet.
+	attached bool
+	zone     zone
+	// wanted are the bits of the mark that the agent's rules have set. marker is the last rule that has changed the mark.
+	wanted uint32
+	marker string
 }
 
 type ends struct {
@@ -71,7 +80,7 @@ func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	back := &packet{
 		family: p.family, from: p.to.Addr(), port: p.to.Port(), to: netip.AddrPortFrom(p.original.from, p.original.port), protocol: p.protocol,
 		ctMark: p.ctMark, ctMarkUnknown: p.ctMarkUnknown, in: p.out, out: p.in, tracking: established, reply: true, sent: local,
-		translated: p.translated, original: p.original,
+		translated: p.translated, original: p.original, phase: p.phase,
 	}
 	switch {
 	case p.tracking == untracked:

@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -27,6 +29,9 @@ func (r *registers) read(from, length int) bits {
 		}
 		all.client = all.client || part.client
 		words := max(1, len(part.data)/registerSize)
+		if len(part.least) == length {
+			all.least, all.greatest, all.swapped = part.least, part.greatest, part.swapped
+		}
 		at, from = at+words*registerSize, from+words
 	}
 	all.name = strings.Join(names, " . ")
@@ -37,7 +42,7 @@ func (r *registers) read(from, length int) bits {
 func (r *registers) store(to int, b bits) {
 	padded := exactly(make([]byte, (len(b.data)+registerSize-1)/registerSize*registerSize))
 	padded.put(0, b)
-	padded.name, padded.client = b.name, b.client
+	padded.name, padded.client, padded.least, padded.greatest, padded.swapped = b.name, b.client, b.least, b.greatest, b.swapped
 	if to < len(r) {
 		r[to] = padded
 	}
@@ -59,11 +64,17 @@ func (b bits) transform(mask, xor []byte) bits {
 	return out
 }
 
+var bigEndian = binary.NativeEndian.Uint16([]byte{1, 0}) != 1
+
 // reversed reverses the bytes of each number.
 func (b bits) reversed(size int) bits {
-	out := bits{data: bytes.Clone(b.data), known: bytes.Clone(b.known), name: b.name, client: b.client}
-	if native := binary.NativeEndian.Uint16([]byte{1, 0}); native != 1 || size < 2 {
+	out := b
+	out.data, out.known = bytes.Clone(b.data), bytes.Clone(b.known)
+	if bigEndian || size < 2 {
 		return out
+	}
+	if out.swapped = !b.swapped; len(b.least) != size {
+		out.least, out.greatest = nil, nil
 	}
 	for at := 0; at+size <= len(out.data); at += size {
 		for i := range size {
@@ -86,12 +97,33 @@ func (b bits) within(first, last []byte) matchResult {
 
 // compareTo compares a value as bytes.Compare does, with all unknown bits set to the bits of fill.
 func (b bits) compareTo(value []byte, fill byte) int {
+	switch {
+	case b.least == nil || b.swapped:
+	case fill == 0:
+		return bytes.Compare(b.least, value)
+	default:
+		return bytes.Compare(b.greatest, value)
+	}
 	for i := range min(len(b.data), len(value)) {
 		if c := cmp.Compare(b.data[i]&b.known[i]|fill&^b.known[i], value[i]); c != 0 {
 			return c
 		}
 	}
 	return cmp.Compare(len(b.data), len(value))
+}
+
+func (b bits) isKnown() bool {
+	return !slices.ContainsFunc(b.known, func(k byte) bool { return k != math.MaxUint8 })
+}
+
+// address returns the address in a register; it is invalid if it is unknown.
+func (r *nftRun) address(register int) netip.Addr {
+	b := r.registers.read(register, r.p.family.Bits()/8)
+	if !b.isKnown() {
+		return netip.Addr{}
+	}
+	a, _ := netip.AddrFromSlice(b.data)
+	return a
 }
 
 func (b bits) canBe(value []byte) bool {
@@ -130,10 +162,22 @@ func (b bits) in(e kernel.NFTElement, fields []int) matchResult {
 		if end > len(b.data) || end > len(e.Key) || end > len(e.End) {
 			return maybe
 		}
-		least = min(least, bits{data: b.data[at:end], known: b.known[at:end]}.within(e.Key[at:end], e.End[at:end]))
+		part := b
+		if len(fields) > 1 {
+			part = bits{data: b.data[at:end], known: b.known[at:end]}
+		}
+		least = min(least, part.within(e.Key[at:end], e.End[at:end]))
 		at += (length + registerSize - 1) / registerSize * registerSize
 	}
 	return least
+}
+
+// text formats a constant with which the value is compared.
+func (b bits) text(value []byte) string {
+	if b.least == nil || b.swapped {
+		return text(b.name, value)
+	}
+	return new(big.Int).SetBytes(value).String()
 }
 
 // text formats a constant as nft does. It infers the type from the field's name and the length.

@@ -13,6 +13,9 @@ import (
 // maxChecks limits the rules and set elements that Suspects compares with packets.
 const maxChecks = 50_000_000
 
+// packets is the number of packets of each connection that Suspects traces.
+const packets = 3
+
 // Suspects traces a new connection from this node and from each client to each virtual server with endpoints, up to the selection of an
 // endpoint. For each foreign rule that stops or may stop some of them, it returns the first and the last of these virtual servers, up to a
 // limit. Rules that stop few virtual servers come first: a random sample is unlikely to include one of these. left is the number of virtual
@@ -25,7 +28,7 @@ func (k *Kernel) Suspects(clients []netip.Addr, limit int) (suspects []kernel.Se
 		}
 	}
 	slices.SortFunc(keys, kernel.ServerKey.Compare)
-	affordable := maxChecks / (k.checks() + 1) / (len(clients) + 1)
+	affordable := maxChecks / packets / (k.checks() + 1) / (len(clients) + 1)
 	if left = max(0, len(keys)-affordable); left > 0 {
 		keys = keys[:affordable]
 	}
@@ -82,10 +85,19 @@ func (k *Kernel) checks() (n int) {
 
 // stoppers adds the foreign rules that stop or may stop a packet before an endpoint is selected.
 func (k *Kernel) stoppers(q Question, rules map[string]bool) {
-	e, p, w := &explaining{k: k, q: q}, newPacket(k, q), &walk{k: k}
-	for _, s := range e.before(p) {
-		if !w.pass(p, s) {
+	e, w := &explaining{k: k, q: q}, &walk{k: k}
+	for _, phase := range append([]phase{opens}, laterPhases(q.To.Protocol)...) {
+		p := newPacket(k, q)
+		if p.phase = phase; phase != opens {
+			p.tracking, p.translated = established, k.Mode.NFTablesBalances()
+		}
+		if !w.passAll(p, e.before(p)) {
 			break
+		}
+		for _, s := range k.MarkServers {
+			if phase == opens && p.selects(s) != no {
+				rules[p.marker] = true
+			}
 		}
 	}
 	for _, rule := range w.foreign {

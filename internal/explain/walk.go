@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -18,6 +19,12 @@ type walk struct {
 	masquerades string
 	depends     []string
 	maybeStops  []string
+	// sources are the new sources of the connection that rules give, or may give. The first certain one is the last.
+	sources []sourceNAT
+	// inNAT is true in chains that only the first packet of a connection passes.
+	inNAT bool
+	// meddlers are the other programs' rules that have changed the agent's mark, or keep the packet from the agent's rules in table nat.
+	meddlers []string
 	// opaque is true if explain cannot evaluate whether one of maybeStops matches.
 	opaque bool
 	// untracks are the rules that disable connection tracking.
@@ -60,8 +67,16 @@ type shown struct {
 	ours        bool
 }
 
-func shownRule(saved kernel.SavedRule) shown {
-	return shown{saved.String(), saved.Rule.Why, saved.Tag != ""}
+func shownRule(p *packet, saved kernel.SavedRule) shown {
+	return shown{command(p, saved.String()), saved.Rule.Why, saved.Tag != ""}
+}
+
+// command adds the command to the arguments of a rule that belongs to IPv6.
+func command(p *packet, args string) string {
+	if p.family == inet.IPv6 {
+		return "ip6tables " + args
+	}
+	return args
 }
 
 // maxDepth limits the nesting of chains. The kernel rejects loops, but the rules may change while explain reads them.
@@ -74,12 +89,19 @@ func (w *walk) hook(p *packet, s stage, chain string) bool {
 		w.at, w.listing = "iptables-legacy "+w.at, w.k.Legacy[p.family]
 	}
 	id := kernel.ChainID{Table: s.table, Chain: chain}
-	if s.table == "nat" && p.tracking != trackedNew {
-		return true // only the first packet of a tracked connection passes through table nat
+	w.inNAT = s.table == "nat"
+	if w.skipsNAT(p) {
+		return true
 	}
 	e := w.chain(p, id, flow{certain: true}, 0)
-	policy := shown{object: fmt.Sprintf("-t %s -P %s DROP", s.table, chain)}
+	policy := shown{object: command(p, fmt.Sprintf("-t %s -P %s DROP", s.table, chain))}
 	return w.end(e, w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
+}
+
+// skipsNAT reports whether the packet does not pass a chain of table nat: only the first packet of a tracked connection does, until a rule
+// changes the connection's source.
+func (w *walk) skipsNAT(p *packet) bool {
+	return w.inNAT && (p.tracking != trackedNew || w.masquerades != "")
 }
 
 func (w *walk) end(e end, drops bool, policy shown, says string) bool {
@@ -115,7 +137,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 
 // act applies a matching rule. If the match is uncertain, act only records the rule.
 func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
-	r := shownRule(saved)
+	r := shownRule(p, saved)
 	switch v := saved.Rule.Verdict.(type) {
 	case kernel.JumpTo:
 		return called(w.chain(p, kernel.ChainID{Table: saved.Table, Chain: string(v)}, f, depth+1))
@@ -128,7 +150,11 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
 	case kernel.Reject:
 		return w.stop(r, f, "rejected with an immediate error to the client")
 	case kernel.Masquerade:
-		return w.masquerade(r, f)
+		return w.masquerade(r, f, sourceNAT{})
+	case kernel.SourceNAT:
+		return w.masquerade(r, f, sourceOf(v))
+	case kernel.SetZone:
+		w.setZone(p, r, v, f)
 	case kernel.NoTrack:
 		w.notrack(p, r, f)
 	case kernel.Redirect:
@@ -161,6 +187,9 @@ func (w *walk) final(r shown, v kernel.Final, f flow) end {
 
 func (w *walk) accept(r shown, f flow, says string) end {
 	w.record(r, f, says, Passes)
+	if w.inNAT && !r.ours {
+		w.meddlers = append(w.meddlers, r.object)
+	}
 	if f.certain {
 		return accepted
 	}
@@ -198,19 +227,12 @@ func (w *walk) other(r shown, f flow, what string) end {
 }
 
 func (w *walk) redirect(r shown, f flow) end {
+	if w.place.arrives && w.place.leaves { // NETMAP changes the source in POSTROUTING
+		return w.other(r, f, "what the rule does to the source")
+	}
 	how := w.stop(r, f, "redirected before an endpoint is selected")
 	w.redirected = w.redirected || how == stopped
 	return how
-}
-
-func (w *walk) masquerade(r shown, f flow) end {
-	w.record(r, f, "the endpoint sees this node's address instead of the client's", Passes)
-	if !f.certain {
-		w.depends = append(w.depends, f.on.text)
-		return continues
-	}
-	w.masquerades = r.object
-	return accepted
 }
 
 // changeMarks applies a verdict that changes the mark of the packet or its connection. If the match is uncertain, the
@@ -220,10 +242,13 @@ func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
 	switch v := v.(type) {
 	case kernel.SetMark:
 		p.changeMark(kernel.ChangeMark{Invert: uint32(v), Mask: uint32(v)})
+		p.wanted |= uint32(v)
 	case kernel.FlipMark:
 		p.changeMark(kernel.ChangeMark{Invert: uint32(v)})
 	case kernel.ChangeMark:
-		p.changeMark(v)
+		if p.changeMark(v); r.ours {
+			p.wanted |= v.Invert & v.Mask
+		}
 	case kernel.RestoreMark:
 		p.mark = p.mark&^v.Mask ^ p.ctMark&v.ConnectionMask
 		p.markUnknown = p.markUnknown&^v.Mask | p.ctMarkUnknown&v.ConnectionMask
@@ -239,6 +264,12 @@ func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
 }
 
 func (w *walk) marked(p *packet, before packet, r shown, f flow) {
+	if changed := p.mark ^ before.mark | p.markUnknown&^before.markUnknown; changed != 0 {
+		p.marker = r.object
+		if !r.ours && changed&p.wanted != 0 {
+			w.meddlers = append(w.meddlers, r.object)
+		}
+	}
 	if !f.certain {
 		p.markUnknown |= before.markUnknown | p.mark ^ before.mark
 		p.ctMarkUnknown |= before.ctMarkUnknown | p.ctMark ^ before.ctMark
@@ -255,7 +286,11 @@ func (p *packet) changeMark(v kernel.ChangeMark) {
 	p.mark, p.markUnknown = p.mark&^v.Mask^v.Invert, p.markUnknown&^v.Mask
 }
 
+// notrack has no effect on a packet that connection tracking has already processed.
 func (w *walk) notrack(p *packet, r shown, f flow) {
+	if !w.place.untracked {
+		return
+	}
 	w.untracks = append(w.untracks, r.object)
 	w.record(r, f, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes)
 	if f.certain {

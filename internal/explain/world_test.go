@@ -68,6 +68,7 @@ func newWorldWith(t *testing.T, cfg compile.Config, services ...*model.Service) 
 	}
 	stop()
 	<-ended
+	v.Node.Name = compiletest.Node
 	rules := map[inet.Family]kernel.RuleListing{}
 	for _, r := range compile.Base(cfg).Rulesets {
 		rules[r.Family] = listing(r)

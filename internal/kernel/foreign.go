@@ -72,6 +72,9 @@ type OfSocket string
 // NotOurs matches no packet to a Service or an endpoint. The value is the condition in iptables' syntax.
 type NotOurs string
 
+// Length matches packets by their length with all headers, from First to Last bytes.
+type Length struct{ First, Last uint32 }
+
 // Unknown is any other condition, in iptables' syntax.
 type Unknown string
 
@@ -93,6 +96,9 @@ func (Replies) condition() []string           { return []string{"--ctdir", "REPL
 func (ReversePath) condition() []string       { return []string{"-m", "rpfilter"} }
 func (m OfSocket) condition() []string        { return []string{string(m)} }
 func (m NotOurs) condition() []string         { return []string{string(m)} }
+func (m Length) condition() []string {
+	return []string{"--length", fmt.Sprintf("%d:%d", m.First, m.Last)}
+}
 
 func (m AddrType) condition() []string {
 	return []string{side(m.Source, "--src-type", "--dst-type"), strings.Join(m.Types, ",")}
@@ -152,6 +158,12 @@ type GoTo string
 // Ignored is a target that neither stops a packet nor affects its path, such as LOG.
 type Ignored string
 
+// The smallest values that a rule can write to a packet without an effect on its path: hops to the endpoint, and bytes in a segment.
+const (
+	EnoughHops  = 30
+	EnoughBytes = 500
+)
+
 // OtherTarget is a target with any other effect.
 type OtherTarget string
 
@@ -160,6 +172,20 @@ type Redirect struct{}
 
 // NoTrack disables connection tracking for the packet.
 type NoTrack struct{}
+
+// SetZone puts the connection into a zone of connection tracking. A packet in another zone belongs to another connection. Original and Reply
+// are the directions for which the zone applies.
+type SetZone struct {
+	Zone            uint16
+	Original, Reply bool
+}
+
+// SourceNAT gives the connection a source address between First and Last, or an address of the node if they are not set, and one of the ports.
+// Without Ports, all ports can be used.
+type SourceNAT struct {
+	First, Last netip.Addr
+	Ports       Ports
+}
 
 func (v ChangeMark) verdict() []string {
 	return []string{"-j", "MARK", "--set-xmark", bitsText(v.Invert) + "/" + bitsText(v.Mask)}
@@ -178,3 +204,5 @@ func (v Ignored) verdict() []string     { return []string{"-j", string(v)} }
 func (v OtherTarget) verdict() []string { return []string{"-j", string(v)} }
 func (Redirect) verdict() []string      { return []string{"-j", "REDIRECT"} }
 func (NoTrack) verdict() []string       { return []string{"-j", "NOTRACK"} }
+func (v SetZone) verdict() []string     { return []string{"-j", "CT", "--zone", fmt.Sprint(v.Zone)} }
+func (v SourceNAT) verdict() []string   { return []string{"-j", "SNAT", "--to-source", v.First.String()} }

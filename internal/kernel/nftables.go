@@ -107,8 +107,15 @@ type NFTVerdict struct {
 	Chain string
 }
 
-// NFTAction has an effect on the packet: "reject", "masq", "snat", "dnat", "redir", "tproxy", "notrack", "queue" or another kernel name.
+// NFTAction has an effect on the packet: "reject", "dnat", "redir", "tproxy", "notrack", "queue" or another kernel name.
 type NFTAction struct{ Name string }
+
+// NFTSourceNAT changes the source of the connection. Addresses and Ports are the registers with the first and the last value; -1 for none.
+// Masquerade is true if the address is one of the node's.
+type NFTSourceNAT struct {
+	Addresses, Ports [2]int
+	Masquerade       bool
+}
 
 // NFTOpaque is a match that depends on more than the packet, such as a rate, in nft's syntax.
 type NFTOpaque struct{ Text string }
@@ -123,6 +130,7 @@ func (NFTRange) statement()     {}
 func (NFTLookup) statement()    {}
 func (NFTVerdict) statement()   {}
 func (NFTAction) statement()    {}
+func (NFTSourceNAT) statement() {}
 func (NFTOpaque) statement()    {}
 
 // The codes of verdicts and comparisons.

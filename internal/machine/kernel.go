@@ -78,6 +78,12 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return err
 	})
 	if _, unread := k.Unread[explain.Servers]; !unread && !k.Mode.NFTablesBalances() {
+		read(explain.Servers, func() error {
+			return using(ipvs.New, func(b *ipvs.Backend) (err error) {
+				k.MarkServers, err = b.MarkServers(ctx)
+				return err
+			})
+		})
 		read(explain.Connections, func() (err error) {
 			list := ipvs.Connections
 			if at.Outsiders {

@@ -20,8 +20,9 @@ func objref(typ uint32) []byte {
 func TestObjects(t *testing.T) {
 	opaque, harmless := kernel.NFTOpaque{Text: "object o"}, kernel.NFTAction{Name: "objref"}
 	want := map[uint32]kernel.NFTStatement{
-		unix.NFT_OBJECT_COUNTER: harmless, unix.NFT_OBJECT_CT_HELPER: harmless, unix.NFT_OBJECT_CT_TIMEOUT: harmless, unix.NFT_OBJECT_SECMARK: harmless,
-		unix.NFT_OBJECT_CT_EXPECT: harmless, unix.NFT_OBJECT_TUNNEL: harmless, unix.NFT_OBJECT_SYNPROXY: kernel.NFTAction{Name: "synproxy"},
+		unix.NFT_OBJECT_COUNTER: harmless, unix.NFT_OBJECT_CT_HELPER: harmless, unix.NFT_OBJECT_SECMARK: harmless, unix.NFT_OBJECT_CT_EXPECT: harmless,
+		unix.NFT_OBJECT_CT_TIMEOUT: kernel.NFTAction{Name: "ct timeout"}, unix.NFT_OBJECT_TUNNEL: kernel.NFTAction{Name: "tunnel"},
+		unix.NFT_OBJECT_SYNPROXY: kernel.NFTAction{Name: "synproxy"},
 	}
 	for typ := range uint32(20) {
 		wanted, listed := want[typ]
@@ -75,6 +76,8 @@ func reads(s kernel.NFTStatement) (register, length int) {
 		return max(s.From, s.To), 0
 	case kernel.NFTCompare:
 		return s.From, 0
+	case kernel.NFTSourceNAT:
+		return max(s.Addresses[0], s.Addresses[1], s.Ports[0], s.Ports[1], 0), 0
 	}
 	return 0, 0
 }

@@ -173,11 +173,36 @@ var decoders = map[string]func(*expression) kernel.NFTStatement{
 		return l
 	},
 	"nat": func(e *expression) kernel.NFTStatement {
-		if e.number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
-			return kernel.NFTAction{Name: "snat"}
+		switch {
+		case e.number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_SNAT:
+			return kernel.NFTAction{Name: "dnat"}
+		case e.number(unix.NFTA_NAT_FLAGS)&natPrefix != 0:
+			return kernel.NFTAction{Name: "snat prefix"}
 		}
-		return kernel.NFTAction{Name: "dnat"}
+		return kernel.NFTSourceNAT{
+			Addresses: e.registers(unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX),
+			Ports:     e.registers(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX),
+		}
 	},
+	"masq": func(e *expression) kernel.NFTStatement {
+		return kernel.NFTSourceNAT{
+			Addresses: [2]int{-1, -1}, Ports: e.registers(unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX), Masquerade: true,
+		}
+	},
+}
+
+// natPrefix is NF_NAT_RANGE_NETMAP: each address of a range becomes one of another range.
+const natPrefix = 1 << 6
+
+// registers returns the registers of a range. If the rule gives only one value, it is both the first and the last.
+func (e *expression) registers(low, high uint16) [2]int {
+	switch {
+	case !e.has(low):
+		return [2]int{-1, -1}
+	case !e.has(high):
+		high = low
+	}
+	return [2]int{e.register(low), e.register(high)}
 }
 
 func (e *expression) loadsOrStores(f kernel.NFTField, dreg, sreg uint16) kernel.NFTStatement {
@@ -202,6 +227,10 @@ func decodeExpression(payload []byte) (kernel.NFTStatement, error) {
 		s := decode(&e)
 		return s, e.err
 	}
+	if e.name == "exthdr" && e.has(unix.NFTA_EXTHDR_SREG) {
+		f := kernel.NFTField{Kind: e.name, Key: e.number(unix.NFTA_EXTHDR_TYPE), Length: e.length(unix.NFTA_EXTHDR_LEN), Flags: e.number(unix.NFTA_EXTHDR_OP)}
+		return kernel.NFTStore{From: e.register(unix.NFTA_EXTHDR_SREG), Field: f}, e.err
+	}
 	if register, is := loads[e.name]; is && e.has(register) {
 		return kernel.NFTLoad{To: e.register(register), Field: kernel.NFTField{Kind: e.name}}, e.err
 	}
@@ -220,7 +249,11 @@ func other(e *expression) kernel.NFTStatement {
 	case "objref":
 		name := "object " + nlbatch.String(e.attrs[unix.NFTA_OBJREF_IMM_NAME])
 		switch e.number(unix.NFTA_OBJREF_IMM_TYPE) {
-		case unix.NFT_OBJECT_COUNTER, unix.NFT_OBJECT_CT_HELPER, unix.NFT_OBJECT_TUNNEL, unix.NFT_OBJECT_CT_TIMEOUT, unix.NFT_OBJECT_SECMARK, unix.NFT_OBJECT_CT_EXPECT:
+		case unix.NFT_OBJECT_COUNTER, unix.NFT_OBJECT_CT_HELPER, unix.NFT_OBJECT_SECMARK, unix.NFT_OBJECT_CT_EXPECT:
+		case unix.NFT_OBJECT_CT_TIMEOUT:
+			return kernel.NFTAction{Name: "ct timeout"}
+		case unix.NFT_OBJECT_TUNNEL:
+			return kernel.NFTAction{Name: "tunnel"}
 		case unix.NFT_OBJECT_SYNPROXY:
 			return kernel.NFTAction{Name: "synproxy"}
 		default: // a limit, a quota, a connection limit, or an object chosen by a map

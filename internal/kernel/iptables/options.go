@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -89,9 +90,20 @@ var options = map[string]func(args string) (c kernel.Condition, ok bool){
 		set, key, ok := strings.Cut(args, " ")
 		return kernel.InSet{Set: set, Key: kernel.SetKey(key)}, ok
 	},
-	"--tcp-flags": parseFlags,
+	"--tcp-flags": parseFlags, "length --length": parseLength,
 	// Packets to the virtual addresses and from the endpoints are routed, so they cross a bridge only on the way to or from this node.
 	"--physdev-is-bridged": func(string) (kernel.Condition, bool) { return kernel.NotOurs("--physdev-is-bridged"), true },
+}
+
+// parseLength parses 100, 100:200, :200 and 100:.
+func parseLength(args string) (kernel.Condition, bool) {
+	first, last, isRange := strings.Cut(args, ":")
+	if !isRange {
+		last = first
+	}
+	low, err := strconv.ParseUint(cmp.Or(first, "0"), 10, 32)
+	high, errHigh := strconv.ParseUint(cmp.Or(last, "65535"), 10, 32)
+	return kernel.Length{First: uint32(low), Last: uint32(high)}, err == nil && errHigh == nil
 }
 
 func direction(args string) kernel.Condition {

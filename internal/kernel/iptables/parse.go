@@ -98,56 +98,6 @@ func parseCondition(match, option, args string) kernel.Condition {
 	return kernel.Unknown(text)
 }
 
-// harmless lists targets that neither stop a packet nor affect its path.
-var harmless = map[string]bool{
-	"LOG": true, "NFLOG": true, "ULOG": true, "TRACE": true, "AUDIT": true, "TCPMSS": true, "CHECKSUM": true, "CLASSIFY": true, "DSCP": true, "TOS": true,
-	"TTL": true, "HL": true, "ECN": true, "TCPOPTSTRIP": true, "SET": true, "SECMARK": true, "CONNSECMARK": true, "IDLETIMER": true, "LED": true,
-	"RATEEST": true, "TEE": true, "CT": true,
-}
-
-// others lists targets that may stop a packet or change its path.
-var others = map[string]bool{
-	"NFQUEUE": true, "QUEUE": true, "SYNPROXY": true, "TARPIT": true, "STEAL": true, "DELUDE": true, "CHAOS": true, "HMARK": true, "CLUSTERIP": true, "RAWDNAT": true,
-	"RAWSNAT": true, "ECHO": true, "DNETMAP": true,
-}
-
-func parseVerdict(words []string) kernel.Verdict {
-	if len(words) == 0 {
-		return nil
-	}
-	target, args := words[0], strings.Join(words[1:], " ")
-	switch target {
-	case "ACCEPT", "DROP", "RETURN":
-		return kernel.Final(target)
-	case "REJECT":
-		return kernel.Reject(strings.TrimPrefix(args, "--reject-with "))
-	case "MASQUERADE", "SNAT":
-		return kernel.Masquerade{RandomPort: strings.Contains(args, "--random-fully")}
-	case "DNAT", "REDIRECT", "TPROXY", "NETMAP", "DNPT":
-		return kernel.Redirect{}
-	case "NOTRACK":
-		return kernel.NoTrack{}
-	case "CT":
-		if slices.Contains(words, "--notrack") {
-			return kernel.NoTrack{}
-		}
-	case "MARK": // iptables-save prints every option of MARK in this form
-		if bits, mask, ok := parseMark(strings.TrimPrefix(args, "--set-xmark ")); ok {
-			return kernel.ChangeMark{Invert: bits, Mask: mask}
-		}
-		return kernel.OtherTarget(target)
-	case "CONNMARK":
-		return parseConnectionMark(words[1:])
-	}
-	switch {
-	case harmless[target]:
-		return kernel.Ignored(target)
-	case others[target]:
-		return kernel.OtherTarget(target)
-	}
-	return kernel.JumpTo(target)
-}
-
 func parseConnectionMark(words []string) kernel.Verdict {
 	packet, connection := ^uint32(0), ^uint32(0)
 	for i, option := range words {

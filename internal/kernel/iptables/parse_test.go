@@ -43,13 +43,14 @@ func TestParseRule(t *testing.T) {
 			Conditions: all(kernel.FromThisNode{}, kernel.ToThisNode{}), Verdict: kernel.Return,
 		}},
 		{"-m set ! --match-set KUBE-LOOP-BACK dst,dst,src -j SNAT --to-source 192.0.2.1", kernel.Rule{
-			Conditions: all(kernel.Negated{Condition: kernel.InSet{Set: "KUBE-LOOP-BACK", Key: kernel.KeyDestinationClient}}), Verdict: kernel.Masquerade{},
+			Conditions: all(kernel.Negated{Condition: kernel.InSet{Set: "KUBE-LOOP-BACK", Key: kernel.KeyDestinationClient}}),
+			Verdict:    kernel.SourceNAT{First: netip.MustParseAddr("192.0.2.1"), Last: netip.MustParseAddr("192.0.2.1")},
 		}},
 		{"-m string ! --string attack --algo bm -m addrtype --dst-type BROADCAST -j CT --notrack", kernel.Rule{
 			Conditions: all(kernel.Negated{Condition: kernel.Unknown("--string attack")}, kernel.Unknown("--algo bm"), kernel.AddrType{Types: []string{"BROADCAST"}}),
 			Verdict:    kernel.NoTrack{},
 		}},
-		{"-j CT --zone 5", kernel.Rule{Verdict: kernel.Ignored("CT")}},
+		{"-m length ! --length 100: -j DROP", kernel.Rule{Conditions: all(kernel.Negated{Condition: kernel.Length{First: 100, Last: 65535}}), Verdict: kernel.Drop}},
 		{"-j NFQUEUE --queue-num 0", kernel.Rule{Verdict: kernel.OtherTarget("NFQUEUE")}},
 		{"-p tcp -m tcp --sport 1024:65535 --tcp-flags FIN,SYN,RST,ACK SYN -m connmark ! --mark 0x4/0xff -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff", kernel.Rule{
 			Conditions: all(kernel.OfProtocol{Protocol: inet.TCP}, kernel.FromPorts{Ports: kernel.Ports{{First: 1024, Last: 65535}}}, kernel.TCPFlags{Mask: 0x17, Set: 2},
@@ -104,4 +105,41 @@ func FuzzParseRule(f *testing.F) {
 			t.Error(r.Spec)
 		}
 	})
+}
+
+// TestTargets: a target whose effect explain does not know is never harmless.
+func TestTargets(t *testing.T) {
+	source := func(first, last string, ports ...kernel.PortRange) kernel.Verdict {
+		return kernel.SourceNAT{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last), Ports: ports}
+	}
+	for spec, want := range map[string]kernel.Verdict{
+		"SNAT --to-source 192.0.2.1-192.0.2.9:1024-2047 --random": source("192.0.2.1", "192.0.2.9", kernel.PortRange{First: 1024, Last: 2047}),
+		"SNAT --to-source fd00::1-fd00::9":                        source("fd00::1", "fd00::9"),
+		"SNAT --to-source [fd00::1]:1024-2047":                    source("fd00::1", "fd00::1", kernel.PortRange{First: 1024, Last: 2047}),
+		"SNAT --to-source :1024-2047":                             kernel.OtherTarget("SNAT"),
+		"MASQUERADE --to-ports 1500":                              kernel.SourceNAT{Ports: kernel.Ports{{First: 1500, Last: 1500}}},
+		"CT --zone 5":                                             kernel.SetZone{Zone: 5, Original: true, Reply: true},
+		"CT --zone-orig 5":                                        kernel.SetZone{Zone: 5, Original: true},
+		"CT --zone-reply 5":                                       kernel.SetZone{Zone: 5, Reply: true},
+		"CT --zone-orig 5 --zone-reply 6":                         kernel.OtherTarget("CT"),
+		"CT --zone mark":                                          kernel.OtherTarget("CT"),
+		"CT --timeout short":                                      kernel.OtherTarget("CT"),
+		"CT --helper ftp":                                         kernel.Ignored("CT"),
+		"TTL --ttl-set 64":                                        kernel.Ignored("TTL"),
+		"TTL --ttl-inc 1":                                         kernel.Ignored("TTL"),
+		"TTL --ttl-set 1":                                         kernel.OtherTarget("TTL"),
+		"TTL --ttl-dec 1":                                         kernel.OtherTarget("TTL"),
+		"HL --hl-set 1":                                           kernel.OtherTarget("HL"),
+		"TCPMSS --clamp-mss-to-pmtu":                              kernel.Ignored("TCPMSS"),
+		"TCPMSS --set-mss 1360":                                   kernel.Ignored("TCPMSS"),
+		"TCPMSS --set-mss 60":                                     kernel.OtherTarget("TCPMSS"),
+		"SET --add-set seen src":                                  kernel.Ignored("SET"),
+		"SET --map-set marks src --map-mark":                      kernel.OtherTarget("SET"),
+		"TEE --gateway 192.0.2.9":                                 kernel.OtherTarget("TEE"),
+	} {
+		got := ParseRule(kernel.ChainID{}, "-j "+spec).Rule.Verdict
+		if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
+			t.Errorf("%s: -want +got\n%s", spec, d)
+		}
+	}
 }

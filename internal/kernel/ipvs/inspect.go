@@ -30,6 +30,26 @@ func (b *Backend) Inspect(ctx context.Context) (kernel.Table, error) {
 	return table, nil
 }
 
+// MarkServers reads the virtual servers for packets with a firewall mark.
+func (b *Backend) MarkServers(ctx context.Context) (servers []kernel.TableServer, err error) {
+	payloads, err := b.conn.Dump(ctx, b.request(cmdGetService, nil))
+	if err != nil {
+		return nil, fmt.Errorf("read virtual servers for firewall marks: %w", err)
+	}
+	for _, p := range payloads {
+		_, hasAddress, err := decodeServer(p)
+		if err != nil || hasAddress {
+			continue
+		}
+		s, err := b.inspectService(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("read virtual servers for firewall marks: %w", err)
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
 // InspectOne reads one virtual server. The second result is false if it does not exist.
 func (b *Backend) InspectOne(ctx context.Context, key kernel.TableKey) (kernel.TableServer, bool, error) {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetService, encodeTableKey(key))})

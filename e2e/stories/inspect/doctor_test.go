@@ -69,6 +69,16 @@ func TestDoctorFollowsPaths(t *testing.T) {
 				"nft add rule inet guard pre fib daddr . iif type != '{ local, broadcast, multicast }' drop",
 			"nft delete table inet guard", s.client.Host, finding.Broken, "guard",
 		},
+		"packets with data": {
+			"iptables -I FORWARD -p tcp --tcp-flags PSH PSH -j DROP", "iptables -D FORWARD 1", s.client.Host, finding.Broken, "data packets of endpoint",
+		},
+		"another zone": {
+			"iptables -t raw -I PREROUTING -p tcp --sport 8080 -j CT --zone 9", "iptables -t raw -D PREROUTING 1", s.client.Host, finding.Broken, "CT --zone 9",
+		},
+		"a virtual server for a mark": {
+			"ipvsadm -A -f 77 -s rr; iptables -t mangle -I PREROUTING -p tcp -j MARK --set-mark 77", "ipvsadm -D -f 77; iptables -t mangle -D PREROUTING 1",
+			s.client.Host, finding.Broken, "ipvsadm -L -f 77",
+		},
 		"a chain of nftables": {
 			"nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority filter + 10; policy accept; }'; " +
 				"nft add rule inet guard in ct state established,related accept; nft add rule inet guard in iifname lo accept; " +

@@ -211,7 +211,8 @@ func (f *Facts) Read(host Host) {
 	}
 }
 
-func (f *Facts) readSysctls(h reader) {
+// sysctlNames lists the sysctls that the checks use. Some do not exist in every kernel.
+func (f *Facts) sysctlNames() []string {
 	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding, backupOnly, defaultTTL}
 	names = slices.Concat(names, dropping, f.linkSysctls())
 	for _, family := range inet.Families {
@@ -233,6 +234,11 @@ func (f *Facts) readSysctls(h reader) {
 	for _, name := range append([]string{"all", kernel.Device, "lo"}, f.Uplinks...) {
 		names = append(names, ipv6Conf+name+disableIPv6)
 	}
+	return names
+}
+
+func (f *Facts) readSysctls(h reader) {
+	names := f.sysctlNames()
 	needed := map[string]bool{} // other sysctls do not exist in every kernel
 	if f.View != nil {
 		for _, s := range f.View.Base.Sysctls {

@@ -3,10 +3,8 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
@@ -35,18 +33,6 @@ type Path struct {
 	// Open is true if doctor may open a connection from this node.
 	Open bool
 	kind view.Kind
-}
-
-// Walk is a path and the outcome of a new connection on it.
-type Walk struct {
-	Path
-	Verdict explain.Verdict
-	Reasons []string
-	// Opens is true if rules stop only packets that follow the first one, so a connection to the Service opens.
-	Opens bool
-	// Connected is true if doctor tried to open a connection. Failure is its error, or "" if it succeeded.
-	Connected bool
-	Failure   string
 }
 
 // MaxPaths and MaxConnects limit the paths that doctor traces and the connections that it opens.
@@ -341,111 +327,4 @@ func checkPaths(f Facts) []finding.Finding {
 		found = append(found, causes[general].finding())
 	}
 	return found
-}
-
-const unexplained = "no rule or object on this node stops the packets, but connections fail"
-
-// explainFailures adds what may stop the packets of failed connections besides rules and objects.
-func (f *Facts) explainFailures(c *cause) {
-	var endpoints []netip.Addr
-	var reasons []string
-	for _, w := range f.Walks {
-		if w.Failure == "" || w.Verdict != explain.Passes || refused(w.Failure) {
-			continue
-		}
-		if ports := localPorts + " = " + f.Sysctls[localPorts]; strings.Contains(w.Failure, "cannot assign requested address") && len(reasons) == 0 {
-			reasons = append(reasons, "all local ports are in use, or the source address is not local ("+ports+")")
-		}
-		endpoints = append(endpoints, f.endpointsAt(w)...)
-	}
-	if len(endpoints) > 0 || len(reasons) > 0 {
-		reasons = append(reasons, f.suspicions(endpoints)...)
-	}
-	if len(reasons) > 0 {
-		c.problem = "connections fail, and this may be the reason: " + strings.Join(examples(reasons), "; ")
-	}
-}
-
-// endpointsAt returns the endpoints to which a path may lead. Without a view, they are all addresses with a known route.
-func (f *Facts) endpointsAt(w Walk) (all []netip.Addr) {
-	if f.View == nil {
-		return slices.SortedFunc(maps.Keys(f.Routes), netip.Addr.Compare)
-	}
-	for _, s := range f.View.Services {
-		for _, front := range s.Frontends {
-			if front.Address != w.To.Addr || front.Protocol != w.To.Protocol.String() {
-				continue
-			}
-			for _, e := range front.Endpoints {
-				all = append(all, e.Address.Addr())
-			}
-		}
-	}
-	return all
-}
-
-// String names the path.
-func (w Walk) String() string {
-	text := fmt.Sprintf("%s at %s/%s from %s", w.Service, w.To.Addr, w.To.Protocol, w.Sender)
-	if w.Sender != fromNode {
-		text += " (" + w.From.String() + ")"
-	}
-	if w.Failure != "" {
-		text += ": " + w.Failure
-	}
-	return text
-}
-
-// judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, the result of a real
-// connection decides.
-func (w Walk) judge(reasons []string) (finding.Severity, string) {
-	why, failed, severity := strings.Join(reasons, "; "), w.Failure != "", finding.Warning
-	if failed && w.Vital {
-		severity = finding.Broken
-	}
-	switch w.Verdict {
-	case explain.Partly:
-		return w.partly(), "some connections to Services fail: " + why
-	case explain.Stops, explain.NoService:
-		switch {
-		case w.Connected && !failed && !w.Opens:
-			return finding.Warning, "explain reports that packets do not arrive, but a connection succeeded: " + why
-		case w.Sender == fromOutside:
-			return finding.Warning, "clients outside this node do not reach Services: " + why
-		}
-		return finding.Broken, "packets to Services do not arrive: " + why
-	case explain.Differs:
-		if failed {
-			return severity, "connections fail, and the kernel differs from the wanted state: " + why
-		}
-		return severity, "the kernel differs from the wanted state: " + why
-	case explain.Passes:
-		if failed {
-			return severity, unexplained
-		}
-		return "", ""
-	}
-	switch {
-	case failed:
-		return severity, "connections fail, and this may be the reason: " + why
-	case w.Connected:
-		return "", ""
-	}
-	return severity, "doctor cannot tell whether packets arrive: " + why
-}
-
-// partly returns the severity if packets reach only some endpoints. A connection that succeeds is no contradiction.
-func (w Walk) partly() finding.Severity {
-	if w.Sender == fromOutside || w.Connected && w.Failure == "" {
-		return finding.Warning
-	}
-	return finding.Broken
-}
-
-func (w Walk) remedy() string {
-	command := fmt.Sprintf("kube-ipvs explain %s/%s", w.To.Addr, w.To.Protocol)
-	if w.Failure != "" && w.Verdict == explain.Passes {
-		return "`" + command + "` lists the endpoints: connect to them directly; if that fails, too, check the pods, the network policies and the pod network"
-	}
-	return "`" + command + " --from " + w.From.String() + "` shows every step; change the rule or object that it names"
 }

@@ -1,0 +1,63 @@
+package inspect
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// notHere lists series that an agent without an API server, or without such an event, does not export.
+var notHere = map[string]string{}
+
+// TestSeriesOfARealAgent: the series with which the alerts and the dashboard are tested (internal/telemetry/testdata) have the names and the
+// labels of an agent on a real kernel.
+func TestSeriesOfARealAgent(t *testing.T) {
+	s := newStage(t)
+	recorded, err := os.ReadFile("../../../internal/telemetry/testdata/metrics.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.node.HTTPGet("http://127.0.0.1:10249/metrics")
+	if err != nil || page.Status != 200 {
+		t.Fatalf("/metrics: %v, %d", err, page.Status)
+	}
+	want, have := labelsOf(string(recorded)), labelsOf(page.Body)
+	for name, sets := range want {
+		if _, exists := have[name]; !exists && notHere[name] == "" {
+			t.Errorf("the agent does not export %s", name)
+		}
+		for _, labels := range have[name] {
+			if !slices.Contains(sets, labels) {
+				t.Errorf("%s has the labels %q; in the tests it has %q", name, labels, sets)
+			}
+		}
+	}
+	for name := range have {
+		if _, exists := want[name]; !exists && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") && !strings.HasPrefix(name, "promhttp_") {
+			t.Errorf("the agent exports %s, which the tests lack", name)
+		}
+	}
+}
+
+// labelsOf maps the names of the series on a page to their sets of labels.
+func labelsOf(page string) map[string][]string {
+	label := regexp.MustCompile(`([a-z_]+)="(?:[^"\\]|\\.)*"`)
+	all := map[string][]string{}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, _, _ := strings.Cut(line[:strings.LastIndex(line, " ")], "{")
+		var labels []string
+		for _, m := range label.FindAllStringSubmatch(line, -1) {
+			labels = append(labels, m[1])
+		}
+		slices.Sort(labels)
+		if set := strings.Join(labels, ","); !slices.Contains(all[name], set) {
+			all[name] = append(all[name], set)
+		}
+	}
+	return all
+}

@@ -98,10 +98,15 @@ func parse(t *testing.T, text string) values {
 // render renders the chart as `helm template` does.
 func render(t *testing.T, v values) (*release.Release, error) {
 	t.Helper()
+	return renderChart(t, load(t), v)
+}
+
+func renderChart(t *testing.T, c *chartv2.Chart, v values) (*release.Release, error) {
+	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil))))
 	install.ReleaseName, install.Namespace, install.DryRunStrategy = "kube-ipvs", namespace, action.DryRunClient
 	install.KubeVersion = cluster // the default in tests is 1.20
-	r, err := install.RunWithContext(t.Context(), load(t), v)
+	r, err := install.RunWithContext(t.Context(), c, v)
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +130,16 @@ func mustRender(t *testing.T, v values) *release.Release {
 const everything = `
 image: {registry: registry.example:5000, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [{name: registry}]
+global: {imagePullSecrets: [everywhere, {name: registry}]}
 fullnameOverride: ipvs
 commonLabels: {team: network}
 config: {clusterCIDR: "10.244.0.0/16,fd00:10:244::/56", ipvs: {scheduler: wrr}, logging: {format: json}}
 apiServer: {host: "fd00::1", port: 443, required: true}
 extraArgs: [--log-level=debug]
 extraEnv: [{name: GOMEMLIMIT, value: 200MiB}]
+startupProbe: {periodSeconds: 2}
+annotations: {example.com/owner: network}
+extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-extra"}}]
 extraVolumes: [{name: kubeconfig, secret: {secretName: kube-ipvs}}]
 extraVolumeMounts: [{name: kubeconfig, mountPath: /etc/kubeconfig, readOnly: true}]
 resources: {requests: {cpu: 1, memory: 128Mi}, limits: {memory: 1Gi}}
@@ -143,8 +152,8 @@ serviceAccount: {name: proxy, annotations: {example.com/role: none}}
 metrics:
   bindAddress: "::"
   scrapeAnnotations: true
-  serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}
-  prometheusRule: {enabled: true, labels: {release: prometheus}}
+  serviceMonitor: {enabled: true, labels: {release: prometheus}, namespace: monitoring, interval: 15s}
+  prometheusRule: {enabled: true, labels: {release: prometheus}, namespace: monitoring}
   dashboard: {enabled: true, annotations: {k8s-sidecar-target-directory: Network}}
 `
 

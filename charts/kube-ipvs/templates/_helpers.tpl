@@ -34,6 +34,15 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 {{- end }}
 {{- end }}
 
+{{- /* The pull secrets of the release and of this chart, or nothing. Other charts write the global ones as names, too. */}}
+{{- define "kube-ipvs.pull-secrets" -}}
+{{- $all := list }}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets }}
+{{- if kindIs "string" . }}{{ $all = append $all (dict "name" .) }}{{ else }}{{ $all = append $all . }}{{ end }}
+{{- end }}
+{{- if $all }}{{ uniq $all | toYaml }}{{ end }}
+{{- end }}
+
 {{- /* The content of the configuration file, or nothing. */}}
 {{- define "kube-ipvs.config" -}}
 {{- if .Values.config -}}

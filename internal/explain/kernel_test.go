@@ -188,7 +188,7 @@ var damages = []struct {
 	{
 		"ip6tables-nft -t raw -I PREROUTING -j CT --notrack; iptables-nft -t raw -I PREROUTING -j CT --notrack",
 		"ip6tables-nft -t raw -D PREROUTING 1; iptables-nft -t raw -D PREROUTING 1",
-		explain.Depends, "disables connection tracking", "disables connection tracking",
+		explain.Unclear, "disables connection tracking", "disables connection tracking",
 	},
 	{
 		"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +

@@ -86,8 +86,6 @@ type Facts struct {
 	Outsiders []Outsider
 	// Unrouted are the addresses on kube-ipvs0, and the node's own addresses, without a local route.
 	Unrouted []netip.Addr
-	// Claimed are the node's own addresses to which another route leads, with its interface.
-	Claimed map[netip.Addr]string
 	// Routes are the routes of this node's packets to endpoints and clients.
 	Routes map[netip.Addr]kernel.Route
 	// counted are the drop counters as Count read them last. grown are those that grew before, with the differences.
@@ -116,9 +114,8 @@ type Facts struct {
 	Uplinks  []string
 	Halves   []string
 	IPv6Only bool
-	// Elsewhere lists routes to networks behind other interfaces, and FilterDrops the packets that reverse path filters have dropped.
-	Elsewhere   []string
-	FilterDrops uint64
+	// Elsewhere lists routes to networks behind other interfaces.
+	Elsewhere []string
 	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
 	Advertised []string
 	Interfaces []kernel.Interface
@@ -190,7 +187,9 @@ func (f *Facts) Read(host Host) {
 	f.readInterfaces(h)
 	f.noteMTU()
 	f.readRoutes(h)
-	f.readFilterDrops(h)
+	if f.counted == nil { // doctor opened no connections
+		f.Count(host)
+	}
 	f.readLinks(h)
 	f.readSysctls(h)
 	f.readModules(h)

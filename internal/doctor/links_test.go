@@ -137,15 +137,6 @@ var onTheWay = []breakage{
 		n.link(kernel.Interface{Name: "vethwe-bridge", Index: 10, Kind: "veth", MTU: 1376, Up: true, Master: "weave"})
 		n.send(far, kernel.Route{Interface: "weave"})
 	}, "", nil},
-	{"a pod's address is on this node", func(_ *testing.T, n *node) {
-		n.lan()
-		n.link(kernel.Interface{Name: "dup", Kind: "dummy", Networks: []netip.Prefix{netip.MustParsePrefix("10.244.1.4/32")}})
-		n.Claimed = map[netip.Addr]string{netip.MustParseAddr("10.244.1.4"): "pod-here"}
-	}, finding.Warning, []string{"10.244.1.4, an address of this node's interface dup: a route to it leads to the pod behind pod-here"}},
-	{"a router announces an address of this node", func(_ *testing.T, n *node) {
-		n.lan()
-		n.Claimed = map[netip.Addr]string{netip.MustParseAddr("192.168.50.11"): "eth0"}
-	}, "", nil},
 	{"local route of the node's address", func(_ *testing.T, n *node) { n.lan(); n.Unrouted = []netip.Addr{netip.MustParseAddr("192.168.50.11")} }, finding.Broken,
 		[]string{"missing for this node's own addresses", "192.168.50.11 on eth0"}},
 	{"few local ports", func(_ *testing.T, n *node) { n.files["/proc/sys/"+localPorts] = "40000\t40000\n" }, finding.Warning,

@@ -241,24 +241,11 @@ func checkOverlaps(f Facts) []finding.Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: the route leads to %s (%s), which does not lead to other nodes", what, i.Name, i.Kind))
 		}
 	}
-	evidence = append(evidence, f.sharedWithPods()...)
 	if len(evidence) == 0 {
 		return nil
 	}
 	return finding.One(finding.Warning, "overlapping addresses", "this node keeps packets that belong to a pod or to another node", examples(slices.Compact(evidence)),
 		"remove the address, or the network of Docker or another program, that overlaps with the pods' networks")
-}
-
-// sharedWithPods finds this node's addresses that a pod has, too: the network plugin has added a route to the pod.
-func (f *Facts) sharedWithPods() (all []string) {
-	for addr, name := range f.Claimed {
-		i, exists := f.named(name)
-		if owner, ours := f.ownerOf(addr); exists && ours && owner.Name != name && f.podInterface(i) && !f.toNetwork(i) {
-			all = append(all, fmt.Sprintf("%s, an address of this node's interface %s: a route to it leads to the pod behind %s", addr, owner.Name, name))
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // leadsNowhere reports whether an interface reaches no other machine: a dummy, a bridge that has only containers or no carrier, or the interface

@@ -153,7 +153,8 @@ func checkModules(f Facts) []finding.Finding {
 func checkReversePath(f Facts) []finding.Finding {
 	var strict, commands []string
 	elsewhere := f.Elsewhere
-	if f.FilterDrops == 0 {
+	drops := f.counted[counter{name: "IPReversePathFilter"}]
+	if drops == 0 {
 		elsewhere = nil // the clients in these networks may use these interfaces
 	}
 	behind := slices.DeleteFunc(slices.Clone(f.Uplinks), func(name string) bool { return slices.Contains(f.Halves, name) })
@@ -172,7 +173,7 @@ func checkReversePath(f Facts) []finding.Finding {
 		return nil
 	}
 	if len(elsewhere) > 0 {
-		strict = append(append(strict, number(int(f.FilterDrops), "packet")+" dropped by reverse path filters (IPReversePathFilter in /proc/net/netstat)"), elsewhere...)
+		strict = append(append(strict, number(int(drops), "packet")+" dropped by reverse path filters (IPReversePathFilter in /proc/net/netstat)"), elsewhere...)
 	}
 	return finding.One(finding.Warning, "reverse path filter",
 		"strict, and this node is in several networks: requests are dropped if the route to the client uses another interface", examples(strict),

@@ -116,14 +116,3 @@ func (f *Facts) addUplink(name string) {
 		f.Uplinks = append(f.Uplinks, name)
 	}
 }
-
-// readFilterDrops reads a counter from /proc/net/netstat, in which a line of names precedes a line of values.
-func (f *Facts) readFilterDrops(h reader) {
-	const counter = "IPReversePathFilter"
-	text := h.must("/proc/net/netstat", "packets dropped by reverse path filters")
-	names, rest, _ := strings.Cut(text, "\n")
-	values, _, _ := strings.Cut(rest, "\n")
-	if i := slices.Index(strings.Fields(names), counter); i >= 0 && i < len(strings.Fields(values)) {
-		f.FilterDrops, _ = strconv.ParseUint(strings.Fields(values)[i], 10, 64)
-	}
-}

@@ -34,9 +34,7 @@ type Kernel struct {
 	Marks []kernel.MarkRule
 	// Unrouted are the addresses on kube-ipvs0, and the node's own addresses, without a local route.
 	Unrouted []netip.Addr
-	// Claimed are the node's own addresses to which a route of the main table leads, with its interface.
-	Claimed map[netip.Addr]string
-	Bridges []kernel.Bridge
+	Bridges  []kernel.Bridge
 	// Namespace is the network namespace with this state; empty if it is unknown.
 	Namespace string
 	Unread    map[Part]Unread

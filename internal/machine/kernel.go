@@ -212,17 +212,9 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 // unrouted returns the addresses on kube-ipvs0 and the node's own addresses that have no local route. It omits addresses that the agent or
 // another program has just deleted.
 func unrouted(ctx context.Context, b *netdev.Backend, k *explain.Kernel) (missing []netip.Addr, err error) {
-	local, indexes, err := b.HostRoutes(ctx, k.NodeAddresses)
+	local, err := b.LocalRoutes(ctx)
 	if err != nil {
 		return nil, err
-	}
-	k.Claimed = map[netip.Addr]string{}
-	for name, index := range k.Indexes {
-		for addr, at := range indexes {
-			if at == index {
-				k.Claimed[addr] = name
-			}
-		}
 	}
 	bound, own := k.State.Addresses, k.NodeAddresses
 	for _, addr := range slices.AppendSeq(slices.Clone(own), maps.Keys(bound)) {

@@ -164,7 +164,7 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 		m.connect(ctx, &facts)
 		facts.Count(host)
 	}
-	facts.Unrouted, facts.Claimed, facts.Routes, facts.Outsiders = k.Unrouted, k.Claimed, k.Routes, doctor.OutsidersOf(k)
+	facts.Unrouted, facts.Routes, facts.Outsiders = k.Unrouted, k.Routes, doctor.OutsidersOf(k)
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {

@@ -91,27 +91,22 @@ func (b *Backend) route(to netip.Addr, of *netlink.RouteGetOptions) (kernel.Rout
 	return route, nil
 }
 
-// HostRoutes returns the addresses that are local according to the kernel's local table, and those of the node's own addresses to which a
-// route of the main table leads, with the index of its interface.
-func (b *Backend) HostRoutes(ctx context.Context, own []netip.Addr) (local map[netip.Addr]bool, claimed map[netip.Addr]int, err error) {
-	local, claimed = map[netip.Addr]bool{}, map[netip.Addr]int{}
+// LocalRoutes returns the addresses that are local according to the kernel's local table.
+func (b *Backend) LocalRoutes(ctx context.Context) (map[netip.Addr]bool, error) {
+	local := map[netip.Addr]bool{}
 	see := func(payload []byte) error {
 		r, err := parseListedRoute(payload)
-		switch {
-		case err != nil || !r.toHost():
-		case r.table == unix.RT_TABLE_LOCAL && r.local:
+		if err == nil && r.toHost() && r.local && r.table == unix.RT_TABLE_LOCAL {
 			local[r.to] = true
-		case r.table == unix.RT_TABLE_MAIN && r.unicast && slices.Contains(own, r.to):
-			claimed[r.to] = r.index
 		}
 		return err
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		if err := b.walk(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)}, see); err != nil {
-			return nil, nil, fmt.Errorf("list the local routes: %w", err)
+			return nil, fmt.Errorf("list the local routes: %w", err)
 		}
 	}
-	return local, claimed, nil
+	return local, nil
 }
 
 // listedRoute is a route as the kernel lists it. to is the zero address for a default route.

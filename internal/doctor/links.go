@@ -190,11 +190,11 @@ func inBridge(f *Facts, i kernel.Interface) string {
 	return fmt.Sprintf("routes use %s, which belongs to %s (%s)", i.Name, master.Name, master.Kind)
 }
 
-// neverAsks omits interfaces on which a program resolves neighbors.
+// neverAsks omits interfaces on which a program resolves neighbors, and dummies, which have none.
 func neverAsks(f *Facts, i kernel.Interface) string {
 	switch {
 	case !i.Ethernet || !f.carries(i) || isTunnel(i):
-	case i.NoARP && f.toNetwork(i):
+	case i.NoARP && f.toNetwork(i) && !f.isDummy(i):
 		return i.Name + " has the flag NOARP"
 	case !i.NoARP:
 		for _, family := range inet.Families {
@@ -214,6 +214,12 @@ func neverAnswers(f *Facts, i kernel.Interface) string {
 		return ""
 	}
 	return fmt.Sprintf("%s%s%s = %d, all%s = %d", reversePathPrefix, i.Name, arpIgnore, own, arpIgnore, all)
+}
+
+// isDummy reports whether an interface is a dummy or a VLAN on one.
+func (f *Facts) isDummy(i kernel.Interface) bool {
+	parent, _ := f.named(i.Parent)
+	return i.Kind == "dummy" || parent.Kind == "dummy"
 }
 
 func isTunnel(i kernel.Interface) bool { return overheads[i.Kind] > 0 }

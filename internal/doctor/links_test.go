@@ -97,6 +97,11 @@ var onTheWay = []breakage{
 		n.change("eth0", func(i *kernel.Interface) { i.Master = "red" })
 		n.Unrouted = []netip.Addr{netip.MustParseAddr("192.168.50.11")}
 	}, "", nil},
+	{"VLAN on a dummy", func(_ *testing.T, n *node) {
+		n.lan()
+		n.link(kernel.Interface{Name: "dummy9", Index: 9, Kind: "dummy", MTU: 1500, Up: true, Ethernet: true, NoARP: true})
+		n.change("eth0", func(i *kernel.Interface) { i.Kind, i.Parent, i.NoARP = "vlan", "dummy9", true })
+	}, "", nil},
 	{"uplink without ARP", func(_ *testing.T, n *node) { n.lan(); n.change("eth0", func(i *kernel.Interface) { i.NoARP = true }) }, finding.Warning,
 		[]string{"eth0 has the flag NOARP"}},
 	{"Cilium's interface without ARP", func(_ *testing.T, n *node) {

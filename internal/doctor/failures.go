@@ -39,7 +39,7 @@ func (f *Facts) endpointsAt(w Walk) (all []netip.Addr) {
 	}
 	for _, s := range f.View.Services {
 		for _, front := range s.Frontends {
-			if front.Address != w.To.Addr || front.Protocol != w.To.Protocol.String() {
+			if !front.Is(w.To) {
 				continue
 			}
 			for _, e := range front.Endpoints {

@@ -211,12 +211,16 @@ func (f *Facts) silentPods(lost []netip.Addr) (all []string) {
 
 // gatewayOf returns a link-local address that a network plugin has given to an interface. The kernel's own ones are long.
 func gatewayOf(i kernel.Interface) (netip.Prefix, bool) {
-	for _, p := range i.Networks {
-		if b := p.Addr().As16(); p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() && [6]byte(b[8:14]) == [6]byte{} {
-			return p, true
-		}
+	at := slices.IndexFunc(i.Networks, func(p netip.Prefix) bool { return isShortLinkLocal(p.Addr()) })
+	if at < 0 {
+		return netip.Prefix{}, false
 	}
-	return netip.Prefix{}, false
+	return i.Networks[at], true
+}
+
+func isShortLinkLocal(addr netip.Addr) bool {
+	b := addr.As16()
+	return addr.Is6() && addr.IsLinkLocalUnicast() && [6]byte(b[8:14]) == [6]byte{}
 }
 
 // checkOverlaps finds addresses that are on this node, but belong to pods or to other nodes.

@@ -163,7 +163,7 @@ func oneOfEach(s view.Service, suspects []kernel.ServerKey) []view.Frontend {
 		}
 		key := sort{f.Kind, inet.FamilyOf(f.Address.Addr())}
 		switch i, known := at[key]; {
-		case slices.ContainsFunc(suspects, func(k kernel.ServerKey) bool { return k.Addr == f.Address && k.Protocol.String() == f.Protocol }):
+		case slices.ContainsFunc(suspects, f.Is):
 			all = append(all, f)
 		case !known:
 			at[key], all = len(all), append(all, f)

@@ -211,9 +211,7 @@ func (f *Facts) pod(i kernel.Interface) string {
 func gateways(group []kernel.Interface) (all []netip.Addr) {
 	for _, i := range group {
 		for _, n := range i.Networks {
-			b := n.Addr().As16()
-			shared := n.Addr().Is4() || n.Addr().IsLinkLocalUnicast() && [6]byte(b[8:14]) == [6]byte{}
-			if shared && !slices.Contains(all, n.Addr()) {
+			if shared := n.Addr().Is4() || isShortLinkLocal(n.Addr()); shared && !slices.Contains(all, n.Addr()) {
 				all = append(all, n.Addr())
 			}
 		}

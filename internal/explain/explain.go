@@ -83,7 +83,7 @@ func (e *explaining) findFrontend(v *view.View) {
 			if f.Kind == view.NodePort && f.Address.Port() == e.q.To.Addr.Port() && f.Protocol == e.q.To.Protocol.String() {
 				e.nodePort = v.Services[s].ID()
 			}
-			if f.Address != e.q.To.Addr || f.Protocol != e.q.To.Protocol.String() || e.frontend != nil && f.State == view.Conflict {
+			if !f.Is(e.q.To) || e.frontend != nil && f.State == view.Conflict {
 				continue
 			}
 			e.frontend, e.out.Service, e.out.Kind, e.out.Owner = f, v.Services[s].ID(), string(f.Kind), f.Owner

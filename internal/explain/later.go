@@ -107,7 +107,7 @@ func (e *explaining) laterPass(p *packet, hooks []segment, what string) bool {
 	return passed
 }
 
-// The packets of a full-sized segment have at least this many bytes on most networks.
+// fullSize is the least length of a full packet on most networks.
 const fullSize = 1400
 
 // length returns the limits of the packet's length with all headers. TCP options have up to 40 bytes.

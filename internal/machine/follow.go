@@ -112,16 +112,12 @@ func (a Agent) with(ctx context.Context, frontends []kernel.ServerKey, facts *do
 		}
 		for _, s := range services {
 			known := slices.ContainsFunc(v.Services, func(o view.Service) bool { return o.ID() == s.ID() })
-			if !known && slices.ContainsFunc(s.Frontends, func(f view.Frontend) bool { return isFrontendOf(frontends, f) }) {
+			if !known && slices.ContainsFunc(s.Frontends, func(f view.Frontend) bool { return slices.ContainsFunc(frontends, f.Is) }) {
 				v.Services = append(v.Services, s)
 			}
 		}
 	}
 	return &v
-}
-
-func isFrontendOf(keys []kernel.ServerKey, f view.Frontend) bool {
-	return slices.ContainsFunc(keys, func(k kernel.ServerKey) bool { return k.Addr == f.Address && k.Protocol.String() == f.Protocol })
 }
 
 // selection contains the paths to trace: those to the Services of a view, or those to a sample of virtual servers, which is known once the

@@ -19,7 +19,7 @@ func Findings(v *View, silence string, servers int) []finding.Finding {
 		case servers > 0:
 			remedy += ". Meanwhile, the kernel keeps forwarding to its current endpoints"
 		case servers == 0:
-			remedy += ". Meanwhile, no Service works on this node: the kernel has no virtual server"
+			remedy += ". Meanwhile, no Service works on this node: the kernel has no virtual servers"
 		}
 		return finding.One(finding.Broken, "agent", silence, nil, remedy)
 	}

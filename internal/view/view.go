@@ -291,6 +291,11 @@ type Frontend struct {
 // Ours reports whether the virtual server at the frontend, with its connections, belongs to the Service.
 func (f Frontend) Ours() bool { return f.State != Conflict && f.State != ForeignServer }
 
+// Is reports whether the frontend has the address, port and protocol of a virtual server.
+func (f Frontend) Is(key kernel.ServerKey) bool {
+	return f.Address == key.Addr && f.Protocol == key.Protocol.String()
+}
+
 // SetEntry is an entry of an ipset for a frontend.
 type SetEntry struct {
 	Set   string `json:"set"`

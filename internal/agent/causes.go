@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/journal"
-	"github.com/kube-ipvs/kube-ipvs/internal/diff"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -38,8 +36,8 @@ func some[K any](list []K, limit int, text func(K) string) view.Some[string] {
 
 func asItIs(text string) string { return text }
 
-func (a *Agent) noteCauses(s *syncRun, changes model.Changes) {
-	p, r := a.planner, a.reader
+// noteCauses notes why the sync runs. moved is true if the node's addresses may have changed, retrying if the last sync failed.
+func (s *syncRun) noteCauses(p *planner, changes model.Changes, moved, retrying bool) {
 	settings := p.changedSettings
 	p.changedSettings = nil
 	if !changes.Since.IsZero() {
@@ -51,12 +49,12 @@ func (a *Agent) noteCauses(s *syncRun, changes model.Changes) {
 		})
 		becauseOf(s, view.ForNodes, sortedKeys(changes.Nodes, strings.Compare), func(name string) string { return name + ifNil(changes.Nodes[name], " (deleted)") })
 		s.because(view.ForAPIServer, changes.APIServer != nil)
-		s.because(view.ForAddresses, r.moved)
+		s.because(view.ForAddresses, moved)
 	}
 	becauseOf(s, view.ForInvalid, sortedKeys(changes.Problems, model.ObjectRef.Compare), model.ObjectRef.String)
 	becauseOf(s, view.ForSettings, settings, asItIs)
 	retry := p.known.Refusals.Next()
-	s.because(view.ForRetry, s.full() && a.schedule.Retrying())
+	s.because(view.ForRetry, s.full() && retrying)
 	s.because(view.ForRefused, !retry.IsZero() && !s.now.Before(retry))
 	s.because(view.ForRules, len(s.report.Results) > 0)
 	s.because(view.ForRemainder, len(s.touched.Servers) > 0 || p.cluster.Behind())
@@ -81,28 +79,4 @@ func ifNil[T any](value *T, text string) string {
 		return text
 	}
 	return ""
-}
-
-func writtenOf(results []Result, w *diff.Target) []model.ServiceID {
-	var owners []model.ServiceID
-	add := func(key kernel.ServerKey) {
-		server := w.Server(key)
-		if server != nil && (len(owners) == 0 || owners[len(owners)-1] != server.Owner.Service) {
-			owners = append(owners, server.Owner.Service)
-		}
-	}
-	for _, r := range results {
-		switch o := r.Op.Object.(type) {
-		case kernel.Server:
-			add(o.Key)
-		case kernel.ServerDestination:
-			add(o.Server)
-		case kernel.BoundAddress:
-			for _, key := range w.ServersAt(o.Addr) {
-				add(key)
-			}
-		}
-	}
-	slices.SortFunc(owners, model.ServiceID.Compare)
-	return slices.Compact(owners)
 }

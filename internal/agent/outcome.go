@@ -2,10 +2,13 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 func (p *planner) postpone(s *syncRun) {
@@ -48,4 +51,28 @@ func (p *planner) noteDrained(s *syncRun) {
 			Service: p.target.Server(entry.Server).Owner, Server: entry.Server, Endpoint: entry.Addr,
 		})
 	}
+}
+
+func writtenOf(results []Result, w *diff.Target) []model.ServiceID {
+	var owners []model.ServiceID
+	add := func(key kernel.ServerKey) {
+		server := w.Server(key)
+		if server != nil && (len(owners) == 0 || owners[len(owners)-1] != server.Owner.Service) {
+			owners = append(owners, server.Owner.Service)
+		}
+	}
+	for _, r := range results {
+		switch o := r.Op.Object.(type) {
+		case kernel.Server:
+			add(o.Key)
+		case kernel.ServerDestination:
+			add(o.Server)
+		case kernel.BoundAddress:
+			for _, key := range w.ServersAt(o.Addr) {
+				add(key)
+			}
+		}
+	}
+	slices.SortFunc(owners, model.ServiceID.Compare)
+	return slices.Compact(owners)
 }

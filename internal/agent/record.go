@@ -19,7 +19,7 @@ const (
 
 func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	e := &view.PastSync{
-		Time: r.Started, Kind: r.Kind, Operations: operations(r, mode), Failures: view.Some[view.Failure]{Items: []view.Failure{}},
+		Time: r.Started, Kind: r.Kind, Operations: countOperations(r, mode), Failures: view.Some[view.Failure]{Items: []view.Failure{}},
 		Drift:    view.Some[string]{Count: r.Drift, Items: some(r.Drifted, maxFound, contest.Finding.String).Items},
 		Problems: problemTexts(r, func(c ProblemChange) []model.Problem { return c.Added }),
 		Resolved: problemTexts(r, func(c ProblemChange) []model.Problem { return c.Resolved }),
@@ -103,7 +103,7 @@ func planeOf(kind kernel.Kind, mode kernel.Mode) string {
 	return "ipset"
 }
 
-func operations(r *Report, mode kernel.Mode) []view.OperationCount {
+func countOperations(r *Report, mode kernel.Mode) []view.OperationCount {
 	counts := [kernel.KindTimeouts + 1]view.OperationCount{}
 	for _, results := range [][]Result{r.Results, r.OldRules} {
 		for _, result := range results {

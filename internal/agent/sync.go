@@ -30,7 +30,7 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	p, r := a.planner, s.report
 	r.Results, a.writer.lateRules = a.writer.lateRules, nil
 	changes := a.reader.source.Take()
-	a.noteCauses(s, changes)
+	s.noteCauses(p, changes, a.reader.moved, a.schedule.Retrying())
 	failed := a.reader.gather(ctx, s, p.cluster, p.known, changes)
 	a.reports.take(changes, r)
 	r.Stages.Gather = time.Since(s.now)

@@ -72,7 +72,7 @@ func TestCommandReference(t *testing.T) {
 
 // foreignFlags are other programs' flags that the pages mention without naming the program.
 var foreignFlags = map[string]string{
-	"--ctstate": "iptables", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
+	"--ctstate": "iptables", "--disable": "k3s", "--disable-agent": "k3s", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
 	"--skip-phases": "kubeadm",
 }
 
@@ -98,7 +98,7 @@ func TestPagesNameCommands(t *testing.T) {
 func handwritten(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "charts/kube-ipvs/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "docs/distributions/*.md", "charts/kube-ipvs/README.md"} {
 		files, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)

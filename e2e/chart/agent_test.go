@@ -34,14 +34,16 @@ func program(t *testing.T) string {
 
 func TestAgentTakesItsArguments(t *testing.T) {
 	file := program(t)
-	for name, v := range map[string]values{
-		"default":       {},
-		"kubeadm":       presets(t, "kubeadm", "take-over"),
+	cases := map[string]values{
 		"everything":    parse(t, everything),
 		"kube-proxy":    parse(t, "kubeProxyConfig: {mode: ipvs, clusterCIDR: 10.244.0.0/16, ipvs: {scheduler: lc, strictARP: true}, healthzBindAddress: 0.0.0.0}"),
 		"other ports":   parse(t, "{config: {healthzBindAddress: '0.0.0.0:10356', metricsBindAddress: '0.0.0.0:10349'}, healthPort: 10356, metrics: {port: 10349}}"),
 		"metrics of v4": parse(t, "metrics: {bindAddress: 0.0.0.0}"),
-	} {
+	}
+	for _, name := range presetNames(t) {
+		cases["preset "+name] = complete(t, name)
+	}
+	for name, v := range cases {
 		t.Run(name, func(t *testing.T) {
 			objects := decode(t, mustRender(t, v).Manifest)
 			container := daemonSet(t, v).Spec.Template.Spec.Containers[0]

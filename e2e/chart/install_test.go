@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
@@ -29,7 +27,7 @@ func TestInstall(t *testing.T) {
 	t.Run("pods are admitted", s.testPodsAreAdmitted)
 	t.Run("rights", s.testRights)
 	t.Run("helm's command", s.testHelmCommand)
-	t.Run("beside kube-proxy", s.testBesideKubeProxy)
+	t.Run("distributions", s.testDistributions)
 }
 
 var installed = []string{
@@ -194,29 +192,6 @@ func (s *apiServer) watches(t *testing.T) {
 	}
 }
 
-// testBesideKubeProxy: Helm refuses to install until each node has only one proxy. Two proxies on a node undo each
-// other's work.
-func (s *apiServer) testBesideKubeProxy(t *testing.T) {
-	proxy := s.kubeProxy(t)
-	if err := s.install(t, values{}); err == nil || !strings.Contains(err.Error(), "kube-proxy runs on 3 nodes") {
-		t.Errorf("install beside kube-proxy: %v, want an error that names 3 nodes", err)
-	}
-	patch := []byte(documentedPatch(t))
-	strict := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
-	if _, err := s.admin.AppsV1().DaemonSets(namespace).Patch(t.Context(), proxy.Name, types.MergePatchType, patch, strict); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.install(t, values{}); err == nil {
-		t.Error("installed on all nodes while kube-proxy runs on the unlabeled nodes")
-		s.uninstall(t)
-	}
-	if err := s.install(t, presets(t, "kubeadm", "take-over")); err != nil {
-		t.Errorf("install with divided nodes: %v", err)
-		return
-	}
-	s.uninstall(t)
-}
-
 // testHelmCommand follows docs/install.md for users who have Go but not Helm.
 func (s *apiServer) testHelmCommand(t *testing.T) {
 	kubeconfig, err := s.AdminKubeconfig()
@@ -242,28 +217,4 @@ func (s *apiServer) testHelmCommand(t *testing.T) {
 	if left := s.objects(t); len(left) > 0 {
 		t.Errorf("uninstall left %v", left)
 	}
-}
-
-// kubeProxy creates kube-proxy's DaemonSet with three running pods.
-func (s *apiServer) kubeProxy(t *testing.T) *appsv1.DaemonSet {
-	t.Helper()
-	sets, labels := s.admin.AppsV1().DaemonSets(namespace), map[string]string{"k8s-app": "kube-proxy"}
-	proxy, err := sets.Create(t.Context(), &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "kube-proxy", Image: "kube-proxy"}}},
-			},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy.Status.DesiredNumberScheduled = 3
-	if proxy, err = sets.UpdateStatus(t.Context(), proxy, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	return proxy
 }

@@ -97,18 +97,18 @@ func follow(t *testing.T, root, from, target string) {
 	}
 }
 
-// TestIndexNamesEveryPage checks that readers can find every page from docs/README.md.
+// TestIndexNamesEveryPage checks that readers can find every page from the README.md in its folder.
 func TestIndexNamesEveryPage(t *testing.T) {
-	var index string
+	index := map[string]string{}
 	for _, page := range pages(t) {
-		if page.Name == "docs/README.md" {
-			index = strings.Join(page.Lines, "\n")
+		if folder, name := filepath.Split(page.Name); name == "README.md" {
+			index[folder] = strings.Join(page.Lines, "\n")
 		}
 	}
 	for _, page := range pages(t) {
-		name := filepath.Base(page.Name)
-		if name != "README.md" && !strings.Contains(index, "]("+name+")") {
-			t.Errorf("docs/README.md does not link to %s", name)
+		folder, name := filepath.Split(page.Name)
+		if name != "README.md" && !strings.Contains(index[folder], "]("+name+")") {
+			t.Errorf("%sREADME.md does not link to %s", folder, name)
 		}
 	}
 }

@@ -32,12 +32,16 @@ func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
 // Pages reads README.md and the pages in docs. Pages in subfolders of docs are generated or record past decisions.
 func Pages(root string) ([]Page, error) {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		return nil, err
+	files := []string{filepath.Join(root, "README.md")}
+	for _, folder := range []string{"docs", "docs/distributions"} {
+		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
 	}
 	var pages []Page
-	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err

@@ -102,7 +102,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 
 # The lab: a kernel with IPVS for any command or test. docs/lab.md describes it and these variables.
 #   RUN      the command (lab), or a regular expression for test names (kernel-test)
-#   LAB      auto, fast, native, uml, qemu KERNEL   6.1, 6.12, unstable or a path
+#   LAB      auto, fast, native, uml, qemu KERNEL   5.10, 6.1, 6.12, unstable or a path
 #   LAB_CLOCK=virtual with LAB=uml: no result depends on the machine's speed; with PAUSE=1, time passes after each write of the agent
 #   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
@@ -435,7 +435,7 @@ nightly-record: ran ## Add the results of make nightly to the record and its pag
 	@'$(ran)' keep
 
 .PHONY: pages
-pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of docs/performance.md from the record
+pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of docs/performance.md and docs/kernel-support.md from the record
 	@'$(ran)' pages
 
 .PHONY: ages

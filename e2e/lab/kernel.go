@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,10 +18,14 @@ import (
 
 // debianKernels maps each version to the Debian suite whose linux-image-amd64 has that version.
 var debianKernels = map[string]string{
+	"5.10":     "bullseye",
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",
 	"unstable": "sid",
 }
+
+// kernelNames lists the versions that KERNEL accepts.
+func kernelNames() string { return strings.Join(slices.Sorted(maps.Keys(debianKernels)), ", ") }
 
 type kernel struct {
 	release string // as in uname -r
@@ -141,7 +146,7 @@ func kernelAt(path string) (kernel, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return kernel{}, userErrorf("KERNEL=%s is neither 6.1, 6.12, unstable nor a path: %v", path, err)
+		return kernel{}, userErrorf("KERNEL=%s is not a path, and not one of Debian's kernels (%s): %v", path, kernelNames(), err)
 	}
 	image := path
 	if info.IsDir() {

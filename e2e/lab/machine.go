@@ -38,8 +38,10 @@ type machineConfig struct {
 	accel  string
 	mem    string
 	cpus   int
-	clock  string // of user-mode Linux: one of umlClocks, or empty
-	spec   guestSpec
+	// without lists modules that the kernel refuses to load.
+	without string
+	clock   string // of user-mode Linux: one of umlClocks, or empty
+	spec    guestSpec
 }
 
 func startMachine(c machineConfig) (*machine, error) {
@@ -114,7 +116,7 @@ func qemuArgs(c machineConfig) []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot",
 		"-m", c.mem, "-smp", strconv.Itoa(c.cpus),
-		"-kernel", bootImage(c.kernel), "-initrd", "/dev/fd/5", "-append", kernelArgs(c.accel, tscKHz()),
+		"-kernel", bootImage(c.kernel), "-initrd", "/dev/fd/5", "-append", kernelArgs(c, tscKHz()),
 		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
@@ -139,18 +141,21 @@ func qemuArgs(c machineConfig) []string {
 func escapeComma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
 // kernelArgs returns the kernel's command line. tsc is the frequency of the host's time stamp counter in kHz.
-func kernelArgs(accel string, tsc uint64) string {
+func kernelArgs(c machineConfig, tsc uint64) string {
 	args := []string{
 		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
 		"mitigations=off", "nokaslr", "audit=0", "apparmor=0", "random.trust_cpu=on", "cgroup_no_v1=all",
 	}
-	switch accel {
+	if c.without != "" {
+		args = append(args, "module_blacklist="+c.without)
+	}
+	switch c.accel {
 	case counted:
 		args = append(args, "tsc_early_khz=1000000")
 	case "tcg":
 		args = append(args, fmt.Sprintf("tsc_early_khz=%d", tsc))
 	}
-	if accel != "kvm" {
+	if c.accel != "kvm" {
 		// The kernel may report a lockup when an emulated CPU waits for the host. Five-level page tables slow down an
 		// emulated CPU.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")

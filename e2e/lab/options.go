@@ -34,7 +34,11 @@ type options struct {
 	out         string        // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
+	without     string // kernel modules that the guest refuses to load, separated by commas
 }
+
+// withoutVar names the variable that lists modules to leave out. The tests read it, too.
+const withoutVar = "LAB_WITHOUT"
 
 // testOptions are additional options of kernel-test.
 type testOptions struct {
@@ -103,7 +107,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
 	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real or, with -lab=uml, virtual (independent of the host's speed; default $LAB_CLOCK, else real)")
-	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
+	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: "+kernelNames()+", or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
 	set.StringVar(&v.mem, "mem", os.Getenv("LAB_MEM"), "memory of the guest (default $LAB_MEM, else 4G)")
@@ -134,6 +138,7 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 		timeout:     defaultTimeout,
 		mem:         orDefault(v.mem, "4G"),
 		cpus:        2,
+		without:     os.Getenv(withoutVar),
 	}
 	if opts.accel == counted {
 		opts.cpus = 1
@@ -162,6 +167,9 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	}
 	if err := opts.setClock(); err != nil {
 		return options{}, err
+	}
+	if opts.without != "" && opts.mode != "qemu" {
+		return options{}, userErrorf("%s needs LAB=qemu: on other kernels, these modules may be built in", withoutVar)
 	}
 	if v.out != "" {
 		if opts.out, err = filepath.Abs(v.out); err != nil {

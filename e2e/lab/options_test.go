@@ -49,6 +49,21 @@ func TestParseRunFlags(t *testing.T) {
 	}
 }
 
+// TestWithout: other kernels may have the modules built in, and would ignore the list.
+func TestWithout(t *testing.T) {
+	withoutSettings(t)
+	t.Setenv(withoutVar, "ip_set,x_tables")
+	for mode, want := range map[string]bool{"qemu": true, "uml": false, "native": false, "auto": false, "fast": false} {
+		opts, _, err := parseRunFlags("run", time.Minute, []string{"-lab=" + mode})
+		if (err == nil) != want {
+			t.Errorf("LAB=%s: %v", mode, err)
+		}
+		if args := kernelArgs(machineConfig{without: opts.without}, 0); want && !strings.Contains(args, " module_blacklist=ip_set,x_tables ") {
+			t.Errorf("the kernel's arguments are %s", args)
+		}
+	}
+}
+
 func TestHostLimit(t *testing.T) {
 	for _, test := range []struct {
 		clock         string

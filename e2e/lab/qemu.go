@@ -32,7 +32,7 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 		device: unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil,
 		probe:  func() bool { return kvmWorks(opts, k, qemu) },
 	})
-	config := machineConfig{kernel: k, qemu: qemu, accel: accel, mem: opts.mem, cpus: opts.cpus}
+	config := machineConfig{kernel: k, qemu: qemu, accel: accel, mem: opts.mem, cpus: opts.cpus, without: opts.without}
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 

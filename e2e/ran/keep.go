@@ -17,7 +17,7 @@ import (
 )
 
 // recordFiles are the files of the record and its pages. A commit that changes only these files does not make a part older.
-var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
+var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath, record.KernelsPage}
 
 // keptLines is the number of runs that the record keeps for each part.
 const keptLines = 5
@@ -121,13 +121,30 @@ func readPages(fresh []record.Test) (p pages, err error) {
 		return p, err
 	}
 	performance, pictures, err := bench.Page(string(before), p.results)
+	if err != nil {
+		return p, err
+	}
+	kernels, err := kernelsPage()
 	p.texts = map[string]string{
 		conformance.PagePath: conformance.Page(claims, p.results), scoreboard.PagePath: scoreboard.Page(p.results), bench.PagePath: performance,
+		record.KernelsPage: kernels,
 	}
 	for name, text := range pictures {
 		p.texts[filepath.Join(bench.PicturesPath, name)] = text
 	}
 	return p, err
+}
+
+func kernelsPage() (string, error) {
+	lines, err := record.Read[record.Line](record.LinesFile)
+	if err != nil {
+		return "", err
+	}
+	before, err := os.ReadFile(record.KernelsPage)
+	if err != nil {
+		return "", err
+	}
+	return record.WithKernels(string(before), lines)
 }
 
 func ages(w io.Writer) error {

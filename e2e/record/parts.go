@@ -26,8 +26,13 @@ var Parts = []Part{
 	{"kills", "the agent is killed after each write at startup, while connections are open, on a real clock", []string{"kills"}, 8, false},
 	{"gate", "make test, with different random examples", []string{"test RAPID_SEED=$SEED"}, 13, false},
 	{"broken", "the tests notice each defect introduced by e2e/broken", []string{"broken"}, 12, false},
+	{"kernel-5.10", "every kernel test on Debian's 5.10", []string{"kernel-test PKG=./internal/..." + counted + "5.10"}, 10, false},
 	{"kernel-6.1", "every kernel test on Debian's 6.1", []string{"kernel-test PKG=./internal/..." + counted + "6.1"}, 10, false},
 	{"kernel-6.12", "every kernel test on Debian's 6.12", []string{"kernel-test PKG=./internal/..." + counted + "6.12"}, 10, false},
+	{"stories-no-ipset", "each kind of Service on Debian's 6.12, which may load neither ipset nor modules of iptables", []string{
+		"e2e PKG='./e2e/stories/services:TestClusterIP|TestNodePort|TestLoadBalancer|TestExternalIPs' API=small RULES=nftables LAB_WITHOUT=ip_set,x_tables" + counted + "6.12",
+	}, 10, false},
+	{"stories-5.10", "every story on Debian's 5.10", []string{"stories" + counted + "5.10"}, 40, false},
 	{"stories-6.1", "every story on Debian's 6.1", []string{"stories" + counted + "6.1"}, 40, false},
 	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 40, false},
 	{"kubeproxy", "known kube-proxy bugs, tested on kube-proxy and on kube-ipvs", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},

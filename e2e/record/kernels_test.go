@@ -1,0 +1,37 @@
+package record
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWithKernels: the table shows the newest run of each part that tests a stock kernel, and the parts that never ran.
+func TestWithKernels(t *testing.T) {
+	const page = "Before.\n<!-- table kernels -->\nold\n<!-- end -->\nAfter.\n"
+	lines := []Line{
+		{Part: "stories-5.10", Kernel: "5.10.0-46-amd64", State: Passed, Passed: 1},
+		{Part: "stories-5.10", Kernel: "5.10.0-47-amd64", State: Failed, Passed: 8, Failed: 2, Seconds: 90, Commit: "0123456789", Date: "2030-01-31T10:00:00Z"},
+		{Part: "fuzz", Kernel: "6.18.5", State: Passed},
+	}
+	got, err := WithKernels(page, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Before.\n<!-- table kernels -->\n| what ran |", "\n<!-- end -->\nAfter.\n",
+		"\n| every story on Debian's 5.10 | 5.10.0-47-amd64 | failed: 8 passed, 2 failed | 1m30s | 01234567, 2030-01-31 |\n",
+		"\n| every kernel test on Debian's 5.10 | | has not run | | |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+	for _, wrong := range []string{"old", "5.10.0-46", "6.18.5"} {
+		if strings.Contains(got, wrong) {
+			t.Errorf("%q is in\n%s", wrong, got)
+		}
+	}
+	if _, err := WithKernels("no table", lines); err == nil {
+		t.Error("a page without the table was accepted")
+	}
+}

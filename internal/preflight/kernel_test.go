@@ -90,4 +90,12 @@ func TestProbesRecognizeAbsence(t *testing.T) {
 			t.Errorf("missing extension %s: %v", e.name, err)
 		}
 	}
+	compat := compatSubsystem
+	t.Cleanup(func() { compatSubsystem = compat })
+	extensions, compatSubsystem = exts, 15 // no kernel has this subsystem
+	for e, err := range probeExtensions(ctx) {
+		if !errors.Is(err, errAbsent) {
+			t.Errorf("extension %s without nft_compat: %v", e.name, err)
+		}
+	}
 }

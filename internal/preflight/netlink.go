@@ -107,10 +107,11 @@ func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	return found
 }
 
-// Constants of the nftables interface to iptables extensions (linux/netfilter/nf_tables_compat.h).
-const (
-	compatSubsystem = 11
+// compatSubsystem is the nftables interface to iptables extensions, which nft_compat registers.
+var compatSubsystem uint16 = 11
 
+// Constants from linux/netfilter/nf_tables_compat.h.
+const (
 	compatName     = 1
 	compatRevision = 2
 	compatTarget   = 3
@@ -132,6 +133,9 @@ func probeExtensions(ctx context.Context) map[extension]error {
 	}
 	found := map[extension]error{}
 	for i, err := range ask(ctx, unix.NETLINK_NETFILTER, reqs) {
+		if errors.Is(err, unix.EINVAL) { // nft_compat is missing
+			err = unix.ENOENT
+		}
 		found[extensions[i]] = presence(err, unix.ENOENT, unix.EPROTONOSUPPORT)
 	}
 	return found

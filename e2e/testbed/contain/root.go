@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +27,16 @@ func (c container) enter() error {
 
 // lockMachine makes everything read-only except the mounts.
 func (c container) lockMachine() error {
-	if err := setReadOnly("/", true, unix.AT_RECURSIVE); err != nil {
+	table, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
 		return err
+	}
+	for line := range strings.Lines(string(table)) {
+		place := strings.Fields(line)[4]
+		// A mount that another one covers cannot be reached, and a network namespace may have been deleted meanwhile.
+		if err := setReadOnly(place, true); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
 	}
 	for _, m := range c.mounts {
 		if err := m.bind("/"); err != nil {
@@ -58,7 +68,7 @@ func (c container) enterImage() error {
 			return err
 		}
 	}
-	if err := setReadOnly(root, true, 0); err != nil {
+	if err := setReadOnly(root, true); err != nil {
 		return err
 	}
 	return pivot(root)
@@ -146,7 +156,7 @@ func (m mount) bind(root string) error {
 	if err := unix.Mount(m.source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", m.source, m.target, err)
 	}
-	return setReadOnly(target, m.readOnly, 0)
+	return setReadOnly(target, m.readOnly)
 }
 
 func makePlace(source, target string) error {
@@ -166,12 +176,17 @@ func makePlace(source, target string) error {
 	return os.WriteFile(target, nil, 0o644)
 }
 
-func setReadOnly(path string, readOnly bool, flags uint) error {
-	attributes := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
-	if readOnly {
-		attributes = unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+// setReadOnly keeps the mount's other flags. (mount_setattr needs Linux 5.12.)
+func setReadOnly(path string, readOnly bool) error {
+	var now unix.Statfs_t
+	if err := unix.Statfs(path, &now); err != nil {
+		return fmt.Errorf("read the flags of mount %s: %w", path, err)
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, path, flags, &attributes); err != nil {
+	flags := unix.MS_REMOUNT | unix.MS_BIND | uintptr(now.Flags)&(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	if err := unix.Mount("", path, "", flags, ""); err != nil {
 		return fmt.Errorf("set mount %s read-only: %t: %w", path, readOnly, err)
 	}
 	return nil

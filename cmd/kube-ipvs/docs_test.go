@@ -98,7 +98,7 @@ func TestPagesNameCommands(t *testing.T) {
 func handwritten(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "docs/distributions/*.md", "charts/kube-ipvs/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "docs/distributions/*.md", "docs/neighbors/*.md", "charts/kube-ipvs/README.md"} {
 		files, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", pattern, len(files), err)

@@ -30,11 +30,11 @@ type Block struct {
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Pages reads README.md and the pages in docs. Pages in subfolders of docs are generated or record past decisions.
+// Pages reads README.md and the pages in docs, except those that are generated or record past decisions.
 func Pages(root string) ([]Page, error) {
-	files := []string{filepath.Join(root, "README.md")}
-	for _, folder := range []string{"docs", "docs/distributions"} {
-		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+	var files []string
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/distributions/*.md", "docs/neighbors/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return nil, err
 		}

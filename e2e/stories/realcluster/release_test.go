@@ -54,20 +54,25 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// cleanup runs the command in docs/install.md.
+// cleanup runs the commands in docs/install.md.
 func (s stage) cleanup(n *realcluster.Node) {
 	s.t.Helper()
 	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {
 		s.t.Errorf("before cleanup, %s has no rules for the Service:\n%s", n.Name, out)
 	}
+	const debugging = "app.kubernetes.io/managed-by=kubectl-debug"
 	s.kubectl("debug", "node/"+n.Name, "--profile=sysadmin", "--image="+realcluster.AgentImage, "--", "kube-ipvs", "cleanup")
+	s.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=2m", "pod", "-l", debugging)
+	if out := s.kubectl("logs", "-l", debugging, "--tail=-1"); out == "" {
+		s.t.Error("kubectl logs shows nothing of the cleanup")
+	}
 	s.eventually("the rules of "+n.Name+" are gone", func() error {
 		if out := s.rules(n); out != "" {
 			return fmt.Errorf("%s", out)
 		}
 		return nil
 	})
-	s.kubectl("delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
+	s.kubectl("delete", "pod", "-l", debugging)
 }
 
 func (s stage) rules(n *realcluster.Node) string {

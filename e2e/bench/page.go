@@ -11,9 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// PagePath and PicturesPath are relative to the root of the repository.
+// PagePath, SummaryPath and PicturesPath are relative to the root of the repository.
 const (
 	PagePath     = "docs/performance.md"
+	SummaryPath  = "README.md"
 	PicturesPath = "docs/images"
 )
 
@@ -47,8 +48,9 @@ func read(tests []record.Test) (all []measured, err error) {
 // programs lists the compared programs in the order of rows and legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// table is a generated part of the page between <!-- table NAME --> and <!-- end -->. Pictures use the same markers.
+// table is a generated part of a page between <!-- table NAME --> and <!-- end -->. Pictures use the same markers.
 type table struct {
+	page    string
 	columns []string
 	// row returns the cells of a result, or nil if the result has no data for the table. floor is the cost with IPVS
 	// alone.
@@ -57,7 +59,7 @@ type table struct {
 
 var tables = map[string]table{
 	"changes": {
-		[]string{"p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
+		PagePath, []string{"p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
 		func(r Result, _ Packets) []string {
 			if c := r.Changes; c != nil {
 				return []string{number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count)}
@@ -66,7 +68,7 @@ var tables = map[string]table{
 		},
 	},
 	"start": {
-		[]string{"API server, s", "DNS, s", "half, s", "all, s", "CPU, s"},
+		PagePath, []string{"API server, s", "DNS, s", "half, s", "all, s", "CPU, s"},
 		func(r Result, _ Packets) []string {
 			if s := r.Start; s != nil {
 				return []string{reached(s.API, s), reached(s.DNS, s), reached(s.Half, s), reached(s.All, s), number(s.CPU)}
@@ -75,7 +77,7 @@ var tables = map[string]table{
 		},
 	},
 	"resources": {
-		[]string{"memory after the start, MB", "memory once idle, MB", "idle CPU, %", "rolling update, CPU s"},
+		PagePath, []string{"memory after the start, MB", "memory once idle, MB", "idle CPU, %", "rolling update, CPU s"},
 		func(r Result, _ Packets) []string {
 			if r.Memory == nil || r.Idle == nil || r.Rollout == nil {
 				return nil
@@ -84,12 +86,21 @@ var tables = map[string]table{
 		},
 	},
 	"packets": {
-		[]string{"first packet of a flow, µs", "later packet, never answered, µs"},
+		PagePath, []string{"first packet of a flow, µs", "later packet, never answered, µs"},
 		func(r Result, floor Packets) []string {
 			if p := r.Packets; p != nil {
 				return []string{packet(p.First, floor.First), packet(p.Later, floor.Later)}
 			}
 			return nil
+		},
+	},
+	"summary": {
+		SummaryPath, []string{"a new endpoint is reached after (median), ms", "CPU per change, ms", "all Services work after a start, s", "memory once idle, MB", "idle CPU, %"},
+		func(r Result, _ Packets) []string {
+			if r.Services != 1000 || r.Changes == nil || r.Start == nil || r.Memory == nil || r.Idle == nil {
+				return nil
+			}
+			return []string{number(r.Changes.Median), number(r.Changes.CPU), reached(r.Start.All, r.Start), number(r.Memory.Idle), number(r.Idle.CPU)}
 		},
 	},
 }
@@ -111,19 +122,23 @@ func floor(all []measured) Packets {
 
 var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
 
-// Page replaces the tables and pictures of a page. It returns the new page, and its pictures by name.
-func Page(page string, tests []record.Test) (text string, drawn map[string]string, err error) {
+// Page replaces the tables and pictures of the page at path. It returns the new page, and its pictures by name.
+func Page(path, page string, tests []record.Test) (text string, drawn map[string]string, err error) {
 	all, err := read(tests)
 	if err != nil {
 		return "", nil, err
 	}
 	drawn = map[string]string{}
 	missing := map[string]bool{}
-	for name := range tables {
-		missing[name] = true
+	for name, t := range tables {
+		if t.page == path {
+			missing[name] = true
+		}
 	}
 	for name := range charts {
-		missing[name] = true
+		if path == PagePath {
+			missing[name] = true
+		}
 	}
 	text = generated.ReplaceAllStringFunc(page, func(part string) string {
 		m := generated.FindStringSubmatch(part)
@@ -138,7 +153,7 @@ func Page(page string, tests []record.Test) (text string, drawn map[string]strin
 		return m[1] + m[4]
 	})
 	for name := range missing {
-		return "", nil, fmt.Errorf("%s has no section for %s", PagePath, name)
+		return "", nil, fmt.Errorf("%s has no section for %s", path, name)
 	}
 	return text, drawn, nil
 }

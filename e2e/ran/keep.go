@@ -17,7 +17,7 @@ import (
 )
 
 // recordFiles are the files of the record and its pages. A commit that changes only these files does not make a part older.
-var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath, record.KernelsPage}
+var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.SummaryPath, bench.PicturesPath, record.KernelsPage}
 
 // keptLines is the number of runs that the record keeps for each part.
 const keptLines = 5
@@ -116,22 +116,22 @@ func readPages(fresh []record.Test) (p pages, err error) {
 	p.results = slices.DeleteFunc(record.Replace(kept, fresh), func(t record.Test) bool {
 		return !claims.Shows(t) && !scoreboard.Shows(t) && !bench.Shows(t)
 	})
-	before, err := os.ReadFile(bench.PagePath)
-	if err != nil {
-		return p, err
+	p.texts = map[string]string{conformance.PagePath: conformance.Page(claims, p.results), scoreboard.PagePath: scoreboard.Page(p.results)}
+	for _, path := range []string{bench.PagePath, bench.SummaryPath} {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			return p, err
+		}
+		text, pictures, err := bench.Page(path, string(before), p.results)
+		if err != nil {
+			return p, err
+		}
+		p.texts[path] = text
+		for name, picture := range pictures {
+			p.texts[filepath.Join(bench.PicturesPath, name)] = picture
+		}
 	}
-	performance, pictures, err := bench.Page(string(before), p.results)
-	if err != nil {
-		return p, err
-	}
-	kernels, err := kernelsPage()
-	p.texts = map[string]string{
-		conformance.PagePath: conformance.Page(claims, p.results), scoreboard.PagePath: scoreboard.Page(p.results), bench.PagePath: performance,
-		record.KernelsPage: kernels,
-	}
-	for name, text := range pictures {
-		p.texts[filepath.Join(bench.PicturesPath, name)] = text
-	}
+	p.texts[record.KernelsPage], err = kernelsPage()
 	return p, err
 }
 

@@ -81,7 +81,7 @@ unit-race:
 unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent ./internal/fleet/pods
 	@$(recording) go test $(sequential)
-	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Check the code called by the agent for known vulnerabilities; needs vuln.go.dev or GOVULNDB
@@ -311,6 +311,10 @@ page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE
 	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 ./e2e/stories/page
 
 ##@ Release
+
+.PHONY: docs
+docs: ## Make a website from the documentation in .cache/docs; it needs no network
+	@go run ./e2e/site/cmd '$(or $(OUT),.cache/docs)'
 
 .PHONY: release
 release: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))

@@ -78,10 +78,3 @@ func TestParseRefuses(t *testing.T) {
 		t.Error("accepted a console block that starts with output")
 	}
 }
-
-func TestAnchors(t *testing.T) {
-	text := "# Big [Title](x.md): `a.b`, twice\n## Same\n## Same\n```\n# not one\n```\n### Client's address\n"
-	if diff := cmp.Diff([]string{"big-title-ab-twice", "same", "same-1", "clients-address"}, anchors(text)); diff != "" {
-		t.Errorf("anchors differ (-want +got):\n%s", diff)
-	}
-}

@@ -36,8 +36,9 @@ func newDoctor(m *machine.Machine) *cobra.Command {
 		Long: `Like explain, doctor traces packets to the Services that every pod needs, to Services that other
 programs' rules single out, and to a random sample of the others: from a pod, from this node and from
 outside. From this node, it also opens at most 20 TCP connections, for at most a second each, to
-Services with ready endpoints and to ready endpoints on this node, and closes them immediately;
---connect=false prevents that.
+Services with ready endpoints and to ready endpoints on this node, and closes them immediately. It sends
+small and large ICMP echo requests to endpoints on at most four other nodes, and ARP requests for at most
+four of this node's own addresses. --connect=false prevents all this.
 
 doctor also examines this node: the agent and its ports, its sources, other proxies and data planes, foreign
 rules, the connection tables, kernel modules, sysctls, networks, certificates and tokens, the kernel's
@@ -72,7 +73,7 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&connect, "connect", connect, "connect from this node to some Services with ready endpoints, and close each connection immediately")
+	cmd.Flags().BoolVar(&connect, "connect", connect, "open test connections from this node, and send ICMP echo requests and ARP requests")
 	l.addFlags(cmd)
 	return cmd
 }

@@ -123,6 +123,8 @@ func newMachine(t *testing.T) *stage {
 		FindProcess: func(string, bool) string { return "" },
 		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
+		Measure:     func(context.Context, *doctor.Echo) {},
+		Probe:       func(*doctor.Probed) error { return nil },
 		Metrics: func(context.Context, string) (int, string, error) {
 			return http.StatusOK, "kube_ipvs_services 2\n", nil
 		},

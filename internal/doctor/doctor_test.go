@@ -209,7 +209,7 @@ var breakages = []breakage{
 }
 
 func TestFindings(t *testing.T) {
-	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay) {
+	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay, packets) {
 		t.Run(b.name, func(t *testing.T) {
 			n := well()
 			b.spoil(t, n)
@@ -253,7 +253,7 @@ func TestFindings(t *testing.T) {
 func TestEveryCheckHasABreakage(t *testing.T) {
 	checks := slices.Concat(checks, ipvsChecks)
 	fired := make([]bool, len(checks))
-	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay) {
+	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay, packets) {
 		n := well()
 		b.spoil(t, n)
 		n.Read(n)
@@ -270,7 +270,7 @@ func TestEveryCheckHasABreakage(t *testing.T) {
 
 func TestMostSeriousFirst(t *testing.T) {
 	n := well()
-	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay) {
+	for _, b := range slices.Concat(breakages, surroundings, programs, clients, onTheWay, packets) {
 		v := n.View
 		if b.spoil(t, n); n.View == nil {
 			n.View = v

@@ -80,6 +80,10 @@ type Facts struct {
 	Walks []Walk
 	// Endpoints are the ready endpoints on this node to which doctor connected directly.
 	Endpoints []Reached
+	// Echoed are the endpoints on other nodes to which doctor sent test packets.
+	Echoed []Echo
+	// Probed are addresses of this node for which doctor sent ARP requests.
+	Probed []Probed
 	// Pods are addresses of pods on this node, as the kernel knows them.
 	Pods []kernel.Pod
 	// Outsiders are clients on other machines.
@@ -184,9 +188,9 @@ func (f *Facts) Read(host Host) {
 	h := reader{host, f}
 	f.readProcesses(h)
 	f.readFiles(h)
-	f.readInterfaces(h)
-	f.noteMTU()
-	f.readRoutes(h)
+	if f.Interfaces == nil { // doctor sent no packets
+		f.ReadNetwork(host)
+	}
 	if f.counted == nil { // doctor opened no connections
 		f.Count(host)
 	}

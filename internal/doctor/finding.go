@@ -27,7 +27,8 @@ var checks = []func(Facts) []finding.Finding{
 	checkPreflight, checkAgent, checkIPv6, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkLinks, checkOverlaps, checkFixed, checkPorts,
 	checkConflicts, checkDrift, checkServices, checkProxies, checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkLimits, checkDataPlanes,
-	checkManagers, checkDenials, checkLog, checkPodInterfaces, checkPodAddresses, checkReplies,
+	checkManagers, checkDenials, checkLog, checkPodInterfaces, checkPodAddresses, checkReplies, checkPathMTU,
+	checkDuplicates,
 }
 
 // ipvsChecks run only if IPVS balances connections.
@@ -47,7 +48,7 @@ func Examine(f Facts) Report {
 		selected = append(selected, ipvsChecks...)
 	}
 	if elsewhere := f.View.Elsewhere(f.Namespace); elsewhere == "" {
-		r.Unchecked = append(r.Unchecked, unfollowed(f)...)
+		r.Unchecked = append(append(r.Unchecked, unfollowed(f)...), unmeasuredPaths(f)...)
 	} else {
 		selected = []func(Facts) []finding.Finding{checkNamespace, checkAgent}
 		r.Unchecked = append(r.Unchecked, "everything except the agent's own state: "+elsewhere)

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,7 +14,8 @@ import (
 
 const connectPatience = time.Second
 
-// connect opens real connections along some of the paths and to endpoints on this node, concurrently.
+// connect opens real connections along some of the paths and to endpoints on this node, and sends test packets to other nodes and
+// ARP requests, concurrently.
 func (m *Machine) connect(ctx context.Context, facts *doctor.Facts) {
 	facts.Endpoints = doctor.EndpointsToConnect(facts.View, facts.Walks)
 	var done sync.WaitGroup
@@ -30,7 +33,19 @@ func (m *Machine) connect(ctx context.Context, facts *doctor.Facts) {
 	for i := range facts.Endpoints {
 		open(facts.Endpoints[i].Address, &facts.Endpoints[i].Failure)
 	}
+	facts.Echoed = facts.Echoes()
+	for i := range facts.Echoed {
+		done.Go(func() { m.Measure(ctx, &facts.Echoed[i]) })
+	}
+	facts.Probed = facts.ToProbe()
+	failures := make([]error, len(facts.Probed))
+	for i := range facts.Probed {
+		done.Go(func() { failures[i] = m.Probe(&facts.Probed[i]) })
+	}
 	done.Wait()
+	if err := cmp.Or(failures...); err != nil {
+		facts.Unread = append(facts.Unread, fmt.Sprintf("duplicate addresses: %v", err))
+	}
 }
 
 func connectTo(ctx context.Context, addr netip.AddrPort) error {

@@ -149,6 +149,7 @@ func TestPathsWithoutAnAgent(t *testing.T) {
 			return k
 		},
 		Connect: func(context.Context, netip.AddrPort) error { return errNothing },
+		Measure: func(context.Context, *doctor.Echo) {}, Probe: func(*doctor.Probed) error { return nil },
 	}
 	facts := m.Facts(t.Context(), Agent{Silence: errors.New("no agent")}, &config.Settings{}, true)
 	v6 := slices.DeleteFunc(slices.Clone(facts.Walks), func(w doctor.Walk) bool { return w.To.Family() == inet.IPv4 })

@@ -54,6 +54,10 @@ type Machine struct {
 	Metrics  func(ctx context.Context, url string) (status int, body string, err error)
 	AgentLog func(context.Context, io.Writer) error
 	Connect  func(context.Context, netip.AddrPort) error
+	// Measure sends test packets to an endpoint on another node.
+	Measure func(context.Context, *doctor.Echo)
+	// Probe sends ARP requests for an address of this node.
+	Probe func(*doctor.Probed) error
 	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, processes
 	// whose network namespace is unknown also match.
 	FindProcess func(name string, unsure bool) (id string)
@@ -65,7 +69,7 @@ func This() *Machine {
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
-		Connect: connectTo, AgentLog: agentLog,
+		Connect: connectTo, Measure: measure, Probe: probe, AgentLog: agentLog,
 		Metrics: func(ctx context.Context, url string) (int, string, error) {
 			return get(ctx, url, maxMetrics, metricsPatience)
 		},
@@ -159,12 +163,14 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses, explain.Connections}, Tables: found.IPTables}
 	k := m.follow(ctx, a, look, &facts)
 	host := m.Host(ctx)
+	facts.Routes = k.Routes
 	if connect {
+		facts.ReadNetwork(host)
 		facts.Count(host)
 		m.connect(ctx, &facts)
 		facts.Count(host)
 	}
-	facts.Unrouted, facts.Routes, facts.Outsiders = k.Unrouted, k.Routes, doctor.OutsidersOf(k)
+	facts.Unrouted, facts.Outsiders = k.Unrouted, doctor.OutsidersOf(k)
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {

@@ -1,0 +1,56 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// maxProbed limits the addresses of this node for which doctor sends ARP requests.
+const maxProbed = 4
+
+// Probed is one of this node's own addresses, with the MAC addresses of the machines that claimed it when doctor sent ARP requests for it.
+type Probed struct {
+	Address   netip.Addr
+	Interface kernel.Interface
+	MACs      []string
+}
+
+// ToProbe selects the first IPv4 address in a network of interfaces that lead to other machines. Others may move between machines on purpose, as
+// keepalived's do. The kernel itself detects duplicate IPv6 addresses.
+func (f *Facts) ToProbe() (all []Probed) {
+	for _, name := range f.routed() {
+		i, exists := f.named(name)
+		if !exists || !i.Ethernet || i.NoARP || i.NoCarrier || !i.Up || isTunnel(i) || i.Kind == "dummy" {
+			continue
+		}
+		at := slices.IndexFunc(i.Networks, func(n netip.Prefix) bool { return n.Addr().Is4() && !n.IsSingleIP() && !n.Addr().IsLinkLocalUnicast() })
+		if at >= 0 && len(all) < maxProbed {
+			all = append(all, Probed{Address: i.Networks[at].Addr(), Interface: i})
+		}
+	}
+	return all
+}
+
+// checkDuplicates finds addresses of this node that another machine has, too. On another interface in the same network, this node may answer
+// its own ARP requests.
+func checkDuplicates(f Facts) []finding.Finding {
+	var evidence []string
+	for _, p := range f.Probed {
+		for _, mac := range p.MACs {
+			if !slices.ContainsFunc(f.Interfaces, func(i kernel.Interface) bool { return i.MAC == mac }) {
+				evidence = append(evidence, fmt.Sprintf("%s on %s, which has the MAC address %s: a machine with the MAC address %s answers ARP requests for it, too",
+					p.Address, p.Interface.Name, p.Interface.MAC, mac))
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return finding.One(finding.Warning, "duplicate addresses", "another machine has an address of this node; part of the packets to this node, such as replies, arrive there instead",
+		examples(evidence), "find the machine with this MAC address (in the switch's table of MAC addresses, the hypervisor or the DHCP server's leases), and change the "+
+			"address of one of the two. If it is a router that answers for every address (local proxy ARP), there is nothing to do")
+}

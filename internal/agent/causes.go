@@ -48,7 +48,7 @@ func (s *syncRun) noteCauses(p *planner, changes model.Changes, moved, retrying 
 			return id.String() + ifNil(changes.Services[id], " (deleted)")
 		})
 		becauseOf(s, view.ForNodes, sortedKeys(changes.Nodes, strings.Compare), func(name string) string { return name + ifNil(changes.Nodes[name], " (deleted)") })
-		s.because(view.ForAPIServer, changes.APIServer != nil)
+		s.because(view.ForAPIServer, changes.APIServer != nil || changes.Version != (model.Version{}))
 		s.because(view.ForAddresses, moved)
 	}
 	becauseOf(s, view.ForInvalid, sortedKeys(changes.Problems, model.ObjectRef.Compare), model.ObjectRef.String)

@@ -33,7 +33,7 @@ type gathered struct {
 func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
-	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
+	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version}
 	if r.moved || s.full() {
 		failed.addresses = r.readAddresses(ctx, s.now, c, &facts)
 	}

@@ -69,7 +69,7 @@ func (s watchedSource) Take() model.Changes {
 		s.w.compiles()
 	}
 	changes := s.source.Take()
-	s.w.learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer})
+	s.w.learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version})
 	return changes
 }
 

@@ -49,6 +49,7 @@ type source struct {
 	pending services
 	nodes   map[string]*model.Node
 	api     []netip.AddrPort
+	version model.Version
 }
 
 func newSource() *source {
@@ -66,8 +67,8 @@ func (s *source) Synced() bool {
 func (s *source) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changes := model.Changes{Services: s.pending, Nodes: s.nodes, APIServer: s.api}
-	s.pending, s.nodes, s.api = services{}, map[string]*model.Node{}, nil
+	changes := model.Changes{Services: s.pending, Nodes: s.nodes, APIServer: s.api, Version: s.version}
+	s.pending, s.nodes, s.api, s.version = services{}, map[string]*model.Node{}, nil, model.Version{}
 	return changes
 }
 
@@ -88,6 +89,13 @@ func (s *source) putNodes(changes map[string]*model.Node) {
 func (s *source) putAPIServer(addrs ...netip.AddrPort) {
 	s.mu.Lock()
 	s.api = addrs
+	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *source) putVersion(v model.Version) {
+	s.mu.Lock()
+	s.version = v
 	s.mu.Unlock()
 	s.wake()
 }

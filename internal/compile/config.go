@@ -81,6 +81,8 @@ func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 // zero value allows all of them.
 type ExternalIPs struct {
 	Off bool
+	// ByVersion turns them off if the API server has externalIPsEnd or a newer version.
+	ByVersion bool
 	// Allowed contains the allowed ranges. If it is empty, every address is allowed.
 	Allowed []netip.Prefix
 	// AtNode selects the ports that are served at the node's own addresses.

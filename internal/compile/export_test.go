@@ -36,6 +36,10 @@ func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched)
 	return c.Apply(Facts{APIServer: contacts}, touched)
 }
 
+func (c *Cluster) SetVersion(v model.Version, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Version: v}, touched)
+}
+
 func (c *Cluster) SetLeft(left iter.Seq[FrontendKey], touched *want.Touched) []model.ServiceID {
 	return c.Apply(Facts{Left: slices.Collect(left)}, touched)
 }

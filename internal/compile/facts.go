@@ -24,6 +24,8 @@ type Facts struct {
 	Services map[model.ServiceID]*model.Service
 	// APIServer contains the addresses at which the agent reaches the API server.
 	APIServer []netip.AddrPort
+	// Version is the API server's version; zero means no change.
+	Version model.Version
 	// Left contains the frontends that an earlier agent left in the kernel.
 	Left      []FrontendKey
 	Listeners kernel.Listeners
@@ -53,6 +55,9 @@ func (c *Cluster) Learn(f Facts) {
 	c.learnNodes(f.Nodes)
 	if f.APIServer != nil {
 		c.learnAPIServer(f.APIServer)
+	}
+	if f.Version != (model.Version{}) {
+		c.learnVersion(f.Version)
 	}
 	c.learnLeft(f.Left)
 	if f.Listeners != nil {

@@ -107,6 +107,9 @@ func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Clus
 	cluster = compile.NewCluster(cfg.Config)
 	cluster.SetListeners(nil, want.NewTouched())
 	cluster.SetAddresses(cfg.addresses, want.NewTouched())
+	for _, v := range cfg.versions {
+		cluster.SetVersion(v, want.NewTouched())
+	}
 	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
 	ids := cluster.Update(changes.Services, want.NewTouched())
 	var text, ports strings.Builder
@@ -129,6 +132,7 @@ func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Clus
 type setup struct {
 	compile.Config
 	addresses []netip.Addr
+	versions  []model.Version
 }
 
 func parseConfig(t *testing.T, text string) setup {
@@ -167,10 +171,18 @@ var settings = map[string]func(*setup, string){
 			c.NodePorts.CIDRs = prefixes(v)
 		}
 	},
-	// externalIPs is "off" or the allowed ranges
+	// externalIPs is "off", "auto" or the allowed ranges
 	"externalIPs": func(c *setup, v string) {
-		if c.ExternalIPs.Off = v == "off"; !c.ExternalIPs.Off {
+		c.ExternalIPs.Off, c.ExternalIPs.ByVersion = v == "off", v == "auto"
+		if !c.ExternalIPs.Off && !c.ExternalIPs.ByVersion {
 			c.ExternalIPs.Allowed = prefixes(v)
+		}
+	},
+	// minor versions of the API server, in the order in which the agent learns them
+	"kubernetes": func(c *setup, v string) {
+		for _, minor := range strings.Fields(v) {
+			n, _ := strconv.Atoi(minor)
+			c.versions = append(c.versions, model.Version{Major: 1, Minor: n})
 		}
 	},
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },

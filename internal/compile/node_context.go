@@ -41,6 +41,7 @@ type learned struct {
 	// left contains the frontends that an earlier agent left in the kernel and that no Service has claimed and released since.
 	left      map[FrontendKey]struct{}
 	apiServer apiServer
+	versions  kubernetesVersions
 	// object is this node's Node object, or nil while it is unknown.
 	object *model.Node
 	// primaries and podCIDRs are the last known values of this node's object. The agent keeps them if the object is deleted, because node ports stay

@@ -54,6 +54,9 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 // admits reports whether a Service can have a frontend on this node, and returns the objection if any.
 func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) {
 	o := n.objectionTo(svc, f)
+	if o == nil && f.kind == externalIP {
+		o = n.objectionToNewVersion(f)
+	}
 	return o, o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
 }
 
@@ -227,8 +230,10 @@ var nodePortUses = map[uint16]string{
 
 // checkServiceAddress returns why a Service cannot have an address on this node, or nil if it can.
 func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
-	if kind == externalIP && n.ExternalIPs.Off {
-		return &refusal{"external IPs are disabled in this cluster", "use a Service of type LoadBalancer or NodePort"}
+	if kind == externalIP {
+		if refused := n.withoutExternalIPs(); refused != nil {
+			return refused
+		}
 	}
 	reject := func(format string, args ...any) *refusal {
 		return &refusal{fmt.Sprintf("the address "+format, args...), "use " + validAddress[kind]}

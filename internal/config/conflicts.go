@@ -47,7 +47,7 @@ var conflicts = []conflict{
 		},
 		"the ranges of all pods are required; use the mode ClusterCIDR with a range, because other modes detect only this node's pods"},
 	{[]string{"externalIPs.allow", "externalIPs.ranges"},
-		func(s *Settings) bool { return !s.AllowExternalIPs && len(s.ExternalIPRanges) > 0 },
+		func(s *Settings) bool { return s.AllowExternalIPs == "false" && len(s.ExternalIPRanges) > 0 },
 		"ranges have no effect if external IPs are not allowed; change one of them"},
 	{[]string{"healthzBindAddress", "metricsBindAddress"},
 		func(s *Settings) bool { return s.HealthAddress != "" && s.HealthAddress == s.MetricsAddress },

@@ -198,6 +198,7 @@ var types = map[kind]struct {
 }{
 	kindText:     {[]string{"!!str"}, "must be a string; put it in quotes"},
 	kindBool:     {[]string{"!!bool"}, "must be true or false"},
+	kindSwitch:   {[]string{"!!bool", "!!str"}, onOffAutoRule},
 	kindNumber:   {[]string{"!!int", "!!float"}, "must be a number without quotes"},
 	kindDuration: {[]string{"!!str", "!!int"}, "must be a duration such as 30s"},
 }

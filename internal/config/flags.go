@@ -56,7 +56,7 @@ func (f *Flags) addSettings(fs *pflag.FlagSet, planning bool) {
 
 func (f *Flags) add(fs *pflag.FlagSet, name, short string, k kind, byDefault, meaning string) *pflag.Flag {
 	flag := fs.VarPF(&flagValue{flags: f, name: name, kind: k, byDefault: byDefault}, name, short, meaning)
-	if k == kindBool {
+	if k == kindBool || k == kindSwitch {
 		flag.NoOptDefVal = "true"
 	}
 	return flag

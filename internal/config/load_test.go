@@ -123,7 +123,7 @@ func TestFlagOverridesFile(t *testing.T) {
 // samples returns two values of a setting that are valid if all other settings have their defaults.
 func samples(row setting) (a, b string) {
 	switch row.kind() {
-	case kindBool:
+	case kindBool, kindSwitch:
 		return "true", "false"
 	case kindNumber:
 		return "3", "7"
@@ -285,7 +285,7 @@ func TestInapplicableFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.AllowExternalIPs {
+	if l.AllowExternalIPs != "false" {
 		t.Error("the feature gate did not disable external IPs")
 	}
 	for i, want := range []string{"feature gate X", "--bind-address-hard-fail", `--config-sync-period "1m"`} {

@@ -65,6 +65,8 @@ func leafSchema(path string) string {
 		schema["type"] = []string{"string", "null"}
 	case kindBool:
 		schema["type"] = []string{"boolean", "null"}
+	case kindSwitch:
+		schema["enum"] = []any{nil, true, false, automatic}
 	case kindNumber:
 		schema["type"] = []string{"number", "null"}
 	case kindDuration: // 0 needs no unit

@@ -42,7 +42,7 @@ type Settings struct {
 	PodInterfacePrefix string
 
 	NodePorts        compile.NodePortAddresses
-	AllowExternalIPs bool
+	AllowExternalIPs string
 	ExternalIPRanges []netip.Prefix
 	ExternalIPAtNode string
 
@@ -83,7 +83,7 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		Local:           s.localDetector(),
 		LocalByNodeCIDR: s.LocalMode == localByNodeCIDR,
 		NodePorts:       s.NodePorts,
-		ExternalIPs:     compile.ExternalIPs{Off: !s.AllowExternalIPs, Allowed: s.ExternalIPRanges, AtNode: atNode[s.ExternalIPAtNode]},
+		ExternalIPs:     s.externalIPs(),
 		AgentPorts:      s.agentPorts(),
 		Excluded:        s.Excluded,
 		Egress:          s.Egress,
@@ -92,6 +92,13 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		StrictARP:       s.StrictARP,
 		Sysctls:         s.Conntrack.sysctls(cpus),
 		Timeouts:        s.Timeouts,
+	}
+}
+
+func (s *Settings) externalIPs() compile.ExternalIPs {
+	return compile.ExternalIPs{
+		Off: s.AllowExternalIPs == "false", ByVersion: s.AllowExternalIPs == automatic,
+		Allowed: s.ExternalIPRanges, AtNode: atNode[s.ExternalIPAtNode],
 	}
 }
 

@@ -161,9 +161,9 @@ var table = []setting{
 		value: func(s *Settings) value { return nodePorts(&s.NodePorts) },
 		meaning: "ranges of node addresses that serve node ports, or primary for the Node object's first address of each family (default: all); " +
 			"loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
-	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: "true", applies: immediately, planning: true,
-		value:   func(s *Settings) value { return boolean(&s.AllowExternalIPs) },
-		meaning: "serve the addresses in spec.externalIPs"},
+	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: automatic, applies: immediately, planning: true,
+		value:   func(s *Settings) value { return onOffAuto(&s.AllowExternalIPs) },
+		meaning: "serve the addresses in spec.externalIPs: true, false, or auto, which is false if the API server is Kubernetes 1.40 or newer"},
 	{path: "externalIPs.ranges", flag: "external-ip-ranges", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.ExternalIPRanges) },
 		meaning: "ranges that spec.externalIPs must be in (default: any address)"},

@@ -22,6 +22,7 @@ type kind string
 const (
 	kindText     kind = "string"
 	kindBool     kind = "bool"
+	kindSwitch   kind = "true|false|auto"
 	kindNumber   kind = "int"
 	kindDuration kind = "duration"
 	kindList     kind = "strings"
@@ -84,6 +85,21 @@ func boolean(at *bool) value {
 		return b, err == nil
 	}, strconv.FormatBool)
 }
+
+// automatic is the value of a switch that the agent sets itself.
+const automatic = "auto"
+
+func onOffAuto(at *string) value {
+	return scalar(kindSwitch, at, onOffAutoRule, func(s string) (string, bool) {
+		b, err := strconv.ParseBool(s)
+		if err == nil {
+			s = strconv.FormatBool(b)
+		}
+		return s, err == nil || s == automatic
+	}, strings.Clone)
+}
+
+const onOffAutoRule = "must be true, false or " + automatic
 
 func number(at *int, least, most int) value {
 	v := scalar(kindNumber, at, fmt.Sprintf("must be from %d to %d", least, most), func(s string) (int, bool) {

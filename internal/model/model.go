@@ -7,6 +7,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -134,11 +135,23 @@ type Changes struct {
 	Nodes map[string]*Node
 	// APIServer contains the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	Triggers  []Trigger
-	Held      int
+	// Version is the API server's version of Kubernetes; zero if it did not change or is unknown.
+	Version  Version
+	Triggers []Trigger
+	Held     int
 	// Since is when the first of the changes arrived; zero if that is unknown.
 	Since time.Time
 }
+
+// Version is a minor version of Kubernetes. The zero value is an unknown version.
+type Version struct{ Major, Minor int }
+
+// Compare orders versions, the oldest first.
+func (v Version) Compare(o Version) int {
+	return cmp.Or(cmp.Compare(v.Major, o.Major), cmp.Compare(v.Minor, o.Minor))
+}
+
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
 // LoopbackPort is a node port of a Service in one family. The agent forwards loopback connections to its frontend.
 type LoopbackPort struct {

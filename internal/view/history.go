@@ -93,7 +93,7 @@ const (
 	ForStart       Reason = "start"       // the agent has started
 	ForServices    Reason = "services"    // Services or their EndpointSlices have changed
 	ForNodes       Reason = "nodes"       // Node objects have changed
-	ForAPIServer   Reason = "apiServer"   // the API server's addresses have changed
+	ForAPIServer   Reason = "apiServer"   // the API server's addresses or version have changed
 	ForInvalid     Reason = "invalid"     // an object cannot be read, or can be read again
 	ForSettings    Reason = "settings"    // the configuration has changed
 	ForAddresses   Reason = "addresses"   // the node's addresses or networks have changed

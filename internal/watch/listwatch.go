@@ -31,14 +31,17 @@ func (a *API) listWatch(f *feed) *cache.ListWatch {
 				return nil, err
 			}
 			a.succeed(f.kind)
+			a.learnVersion(ctx, f)
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			w, err := a.watch(ctx, f, options)
 			if err != nil {
 				a.fail(ctx, f.kind, err)
+				return nil, err
 			}
-			return w, err
+			a.learnVersion(ctx, f)
+			return w, nil
 		},
 	}
 }

@@ -28,6 +28,8 @@ type Store struct {
 
 	// apiServer contains the addresses of the API server, unless Take has already returned them.
 	apiServer []netip.AddrPort
+	// version is the API server's version, and toldVersion the one that Take has returned.
+	version, toldVersion model.Version
 	// The fields below describe the changes since the last Take; since is the time of the first change.
 	since         time.Time
 	counts        Counts
@@ -111,6 +113,9 @@ func (s *Store) Take() model.Changes {
 		changes.Nodes[name] = s.nodes[name]
 	}
 	changes.APIServer, s.apiServer = s.apiServer, nil
+	if s.version != s.toldVersion {
+		changes.Version, s.toldVersion = s.version, s.version
+	}
 	changes.Triggers, changes.Held = s.triggers, s.held.services()
 	changes.Since = s.since
 	s.triggers, s.since = nil, time.Time{}
@@ -321,6 +326,18 @@ func (s *Store) setAPIServer(addrs []netip.AddrPort) {
 	defer s.mu.Unlock()
 	s.apiServer = addrs
 	s.wake()
+}
+
+// setVersion reports whether the version is new.
+func (s *Store) setVersion(v model.Version) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v == s.version {
+		return false
+	}
+	s.version = v
+	s.wake()
+	return true
 }
 
 func (s *Store) signal() {

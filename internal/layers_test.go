@@ -56,6 +56,7 @@ var layers = map[string]layer{
 		others: []string{"k8s.io/", "go.uber.org/zap", "github.com/go-logr/", "golang.org/x/net/http2"},
 		why:    sourceOnly,
 	},
+	"startuptaint": {ours: []string{"watch"}, others: []string{"k8s.io/"}, why: "one request to the API server; the daemon decides when"},
 	"watch/manifests": {
 		ours: []string{"model", "watch"}, others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/fsnotify/fsnotify"},
 		why: sourceOnly,
@@ -106,7 +107,7 @@ var layers = map[string]layer{
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
-			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
+			"nodelock", "preflight", "startuptaint", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},

@@ -72,7 +72,8 @@ func TestCommandReference(t *testing.T) {
 
 // foreignFlags are other programs' flags that the pages mention without naming the program.
 var foreignFlags = map[string]string{
-	"--ctstate": "iptables", "--disable": "k3s", "--disable-agent": "k3s", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
+	"--ctstate": "iptables", "--disable": "k3s", "--disable-agent": "k3s", "--dst-type": "iptables", "--register-with-taints": "kubelet", "--rootless": "runc",
+	"--service-node-port-range": "kube-apiserver", "--set": "helm",
 	"--skip-phases": "kubeadm",
 }
 

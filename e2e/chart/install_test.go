@@ -26,6 +26,7 @@ func TestInstall(t *testing.T) {
 	t.Run("plain manifests", s.testPlainManifests)
 	t.Run("pods are admitted", s.testPodsAreAdmitted)
 	t.Run("rights", s.testRights)
+	t.Run("startup taint", s.testStartupTaint)
 	t.Run("helm's command", s.testHelmCommand)
 	t.Run("distributions", s.testDistributions)
 }

@@ -76,8 +76,8 @@ func TestObjectsAreStrictlyValid(t *testing.T) {
 	}{
 		"default":     {values{}, 4},
 		"kubeadm":     {presets(t, "kubeadm", "take-over"), 4},
-		"everything":  {parse(t, everything), 10},
-		"pod monitor": {podMonitor, 7},
+		"everything":  {parse(t, everything), 12},
+		"pod monitor": {podMonitor, 9},
 		"no rights":   {parse(t, "{rbac: {create: false}, serviceAccount: {create: false, name: other}}"), 1},
 		"kube-proxy":  {parse(t, "kubeProxyConfig: {mode: ipvs, clusterCIDR: 10.244.0.0/16}"), 5},
 	} {

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,10 +24,20 @@ var rights = map[string]string{
 	"create events.events.k8s.io":           "report Problems as Events of the Services that have them",
 }
 
+// taintRights are the additional rights with startupTaint.enabled.
+var taintRights = map[string]string{"patch nodes": "remove the startup taint"}
+
 func TestRightsInTheCluster(t *testing.T) {
-	for name, v := range map[string]values{"default": {}, "kubeadm": presets(t, "kubeadm", "take-over"), "everything": parse(t, everything)} {
+	withTaint := maps.Clone(rights)
+	maps.Copy(withTaint, taintRights)
+	for name, c := range map[string]struct {
+		values values
+		rights map[string]string
+	}{
+		"default": {values{}, rights}, "kubeadm": {presets(t, "kubeadm", "take-over"), rights}, "everything": {parse(t, everything), withTaint},
+	} {
 		t.Run(name, func(t *testing.T) {
-			objects := decode(t, mustRender(t, v).Manifest)
+			objects, rights := decode(t, mustRender(t, c.values).Manifest), c.rights
 			got := map[string]bool{}
 			for _, rule := range only[*rbacv1.ClusterRole](t, objects).Rules {
 				if len(rule.ResourceNames)+len(rule.NonResourceURLs) > 0 {

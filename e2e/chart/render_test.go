@@ -174,6 +174,7 @@ tolerations: [{key: node.kubernetes.io/unschedulable, operator: Exists, effect: 
 updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 3}}
 podAnnotations: {example.com/why: because}
 podLabels: {k8s-app: kube-proxy}
+startupTaint: {enabled: true}
 serviceAccount: {name: proxy, annotations: {example.com/role: none}}
 metrics:
   bindAddress: "::"

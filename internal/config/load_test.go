@@ -30,6 +30,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"--metrics-bind-address=0.0.0.0:10256"}, []string{"--healthz-bind-address", "--metrics-bind-address", "two different addresses"}},
 		{[]string{"--metrics-bind-address=", "--profiling"}, []string{"--profiling", "127.0.0.1:10249"}},
 		{[]string{"--manifests=a", "--master=b"}, []string{`--manifests "a" and --master "b"`, "one of them"}},
+		{[]string{"--manifests=a", "--remove-startup-taint"}, []string{`--manifests "a" and --remove-startup-taint true`, "API server"}},
 		{[]string{"--ipvs-min-sync-period=31s"}, []string{"--ipvs-min-sync-period 31s and --ipvs-sync-period 30s"}},
 		{[]string{"--ipvs-sync-period=soon", "--ipvs-scheduler=x"}, []string{`--ipvs-sync-period soon: must be at least 1s`, `--ipvs-scheduler "x"`}},
 		{[]string{"--conntrack-max-per-core=x"}, []string{"--conntrack-max-per-core x: must be from 0 to"}},

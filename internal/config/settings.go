@@ -19,6 +19,7 @@ type Settings struct {
 	QPS                           float64
 	Burst                         int
 	ServiceProxyName              string
+	RemoveStartupTaint            bool
 
 	Scheduler     string
 	SyncPeriod    time.Duration

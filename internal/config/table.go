@@ -79,6 +79,9 @@ var table = []setting{
 		value: func(s *Settings) value { return labelValue(&s.ServiceProxyName) },
 		meaning: "serve only Services whose label service.kubernetes.io/service-proxy-name has this value, " +
 			"and leave all others to another proxy (default: serve Services without the label)"},
+	{path: "removeStartupTaint", flag: "remove-startup-taint", byDefault: "false", applies: afterRestart,
+		value:   func(s *Settings) value { return boolean(&s.RemoveStartupTaint) },
+		meaning: "remove the taint kube-ipvs.io/agent-not-ready from this node's Node object after the first complete sync; requires permission to patch nodes"},
 
 	{path: "ipvs.scheduler", flag: "ipvs-scheduler", kubeProxy: zeroIsUnset, byDefault: "rr", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Scheduler, model.Schedulers) },

@@ -85,10 +85,15 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
+	taint, err := openStartupTaint(settings, node.host.NodeName, source, log)
+	if err != nil {
+		return err
+	}
+	taint.problems = observer
 	for _, p := range startProblems(node, settings, second) {
 		observer.SetProblem(p)
 	}
-	drift, moved, synced, reload := newSignal(), newSignal(), newSignal(), make(chan agent.Reload)
+	drift, moved, synced, ready, reload := newSignal(), newSignal(), newSignal(), newSignal(), make(chan agent.Reload)
 	loopConfig := loopSettings(settings)
 	loopConfig.Compile = node.Config(settings)
 	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
@@ -98,6 +103,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		loopbacks.Update(r.LoopbackAddresses, loopbackPorts(&r))
 		if r.Complete() {
 			synced.send()
+			ready.send()
 		}
 	}
 	loopConfig.LastKnown, loopConfig.Contacts = last.lastKnown(), source.contacts
@@ -118,6 +124,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
 	group.Go(func() error { memory.Run(ctx, synced, os.Getenv, log); return nil })
 	group.Go(func() error { last.run(ctx); return nil })
+	group.Go(func() error { stopsInTime(ctx, func(ctx context.Context) { taint.run(ctx, ready) }); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()
 	log.Info("stopped; the kernel keeps serving")

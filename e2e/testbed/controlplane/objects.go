@@ -43,9 +43,11 @@ var resources = map[string]resource{
 	"networking.k8s.io/v1 ServiceCIDR":  {plural: "servicecidrs"},
 	"apps/v1 DaemonSet":                 {plural: "daemonsets", namespaced: true, status: true},
 	"rbac.authorization.k8s.io/v1 Role": {plural: "roles", namespaced: true},
-	"rbac.authorization.k8s.io/v1 RoleBinding":        {plural: "rolebindings", namespaced: true},
-	"rbac.authorization.k8s.io/v1 ClusterRole":        {plural: "clusterroles"},
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": {plural: "clusterrolebindings"},
+	"rbac.authorization.k8s.io/v1 RoleBinding":                         {plural: "rolebindings", namespaced: true},
+	"rbac.authorization.k8s.io/v1 ClusterRole":                         {plural: "clusterroles"},
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":                  {plural: "clusterrolebindings"},
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        {plural: "validatingadmissionpolicies"},
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": {plural: "validatingadmissionpolicybindings"},
 }
 
 // Apply creates or updates the objects in a YAML text with server-side apply. It also writes their status.

@@ -1,0 +1,116 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/startuptaint"
+)
+
+// testStartupTaint: with the rights that startupTaint.enabled grants, an agent removes the taint from its own node, and changes nothing else on any
+// node.
+func (s *apiServer) testStartupTaint(t *testing.T) {
+	const own, other = "own-node", "other-node"
+	for _, name := range []string{own, other} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: startuptaint.Key, Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule},
+			{Key: startuptaint.Key, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		}}}
+		if _, err := s.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}) }()
+	}
+	if err := s.install(t, values{}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.uninstall(t)
+	agent := s.podOn(own)
+	if _, err := of(t, own, agent).Remove(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot patch resource") {
+		t.Errorf("without startupTaint.enabled: error %v, want one about patch", err)
+	}
+	if err := s.upgrade(t, parse(t, "startupTaint: {enabled: true}")); err != nil {
+		t.Fatal(err)
+	}
+	// A policy takes effect some time after its creation, so the first patch only asks whether it is in force.
+	s.awaitDenial(t, agent, own, `{"metadata": {"labels": {"agent": "was-here"}}}`)
+	for _, c := range []struct{ node, patch string }{
+		{other, `{"spec": {"taints": [{"key": "example.com/mine", "effect": "NoSchedule"}]}}`},
+		{own, `{"spec": {"taints": null}}`},
+		{own, `{"spec": {"unschedulable": true}}`},
+		{own, `{"metadata": {"annotations": {"agent": "was-here"}}}`},
+		{own, `{"metadata": {"finalizers": ["agent/was-here"]}}`},
+		{own, `{"spec": {"providerID": "agent://was-here"}}`},
+	} {
+		if err := patch(t, agent, c.node, c.patch); err == nil || !strings.Contains(err.Error(), "an agent of kube-ipvs may") {
+			t.Errorf("patch of %s with %s: error %v, want that of the policy", c.node, c.patch, err)
+		}
+	}
+	if _, err := of(t, other, agent).Remove(t.Context()); err == nil {
+		t.Error("the agent removed the taint from another node")
+	}
+	if removed, err := of(t, own, agent).Remove(t.Context()); err != nil || !removed {
+		t.Errorf("removed %t, error %v", removed, err)
+	}
+	if removed, err := of(t, own, agent).Remove(t.Context()); err != nil || removed {
+		t.Errorf("the second time: removed %t, error %v", removed, err)
+	}
+	node, err := s.admin.CoreV1().Nodes().Get(t.Context(), own, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hasKey := func(key string) bool {
+		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
+	}
+	if hasKey(startuptaint.Key) || !hasKey("example.com/mine") {
+		t.Errorf("taints: %v", node.Spec.Taints)
+	}
+}
+
+// podOn returns the client configuration of an agent's pod on a node. A token of a pod contains the node's name.
+func (s *apiServer) podOn(node string) *rest.Config {
+	config := rest.CopyConfig(s.Client())
+	name, groups := user("kube-ipvs")
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: name, Groups: groups, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}},
+	}
+	return config
+}
+
+func of(t *testing.T, name string, config *rest.Config) *startuptaint.Node {
+	t.Helper()
+	node, err := startuptaint.Of(name, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// patch asks the API server for a change without making it.
+func patch(t *testing.T, config *rest.Config, node, body string) error {
+	t.Helper()
+	options := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), options)
+	return err
+}
+
+func (s *apiServer) awaitDenial(t *testing.T, config *rest.Config, node, body string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		err := patch(t, config, node, body)
+		if err != nil && strings.Contains(err.Error(), "an agent of kube-ipvs may") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the policy denies nothing; the last error is %v", err)
+		}
+	}
+}

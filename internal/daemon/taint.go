@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/startuptaint"
+)
+
+// taintRetry and maxTaintRetry are the first and the longest time between two attempts to remove the startup taint.
+const taintRetry, maxTaintRetry = time.Second, time.Minute
+
+// taintLimit limits one attempt.
+const taintLimit = 10 * time.Second
+
+// startupTaint removes the taint from this node after the first complete sync.
+type startupTaint struct {
+	// remove is nil if the taint stays.
+	remove   func(context.Context) (bool, error)
+	problems interface {
+		SetProblem(model.Problem)
+		ClearProblem(field string)
+	}
+	log *zap.Logger
+}
+
+func openStartupTaint(settings *config.Settings, node string, source *Source, log *zap.Logger) (*startupTaint, error) {
+	if !settings.RemoveStartupTaint {
+		return &startupTaint{}, nil
+	}
+	object, err := startuptaint.Of(node, source.api)
+	if err != nil {
+		return nil, err
+	}
+	return &startupTaint{remove: object.Remove, log: log}, nil
+}
+
+// run waits for the first complete sync, and then tries until the taint is gone.
+func (s *startupTaint) run(ctx context.Context, synced <-chan struct{}) {
+	if s.remove == nil {
+		return
+	}
+	select {
+	case <-synced:
+	case <-ctx.Done():
+		return
+	}
+	for wait := taintRetry; !s.try(ctx); wait = min(2*wait, maxTaintRetry) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *startupTaint) try(ctx context.Context) (done bool) {
+	ctx, cancel := context.WithTimeout(ctx, taintLimit)
+	defer cancel()
+	removed, err := s.remove(ctx)
+	const field = "startup taint"
+	if err != nil {
+		s.problems.SetProblem(model.Problem{
+			Field: field, Value: startuptaint.Key, Reason: err.Error(),
+			Remedy: "allow the agent to patch nodes, as the chart's value startupTaint.enabled does; until then, pods that do not tolerate the taint stay off this node",
+		})
+		return false
+	}
+	s.problems.ClearProblem(field)
+	if removed {
+		s.log.Info("startup taint removed", zap.String("taint", startuptaint.Key))
+	}
+	return true
+}

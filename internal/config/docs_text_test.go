@@ -90,6 +90,8 @@ string and a duration of 0 mean the default; only the TCP timeouts of ` + "`" + 
 field causes a warning. kube-proxy ignores most flags if it has a configuration file; in kube-ipvs,
 flags override the file.
 
+VERSIONS
+
 kubeadm writes ` + "`" + `ipvs.strictARP: false` + "`" + ` to every file; the agent applies this setting.
 
 These fields and flags set the settings above under other names:

@@ -18,6 +18,9 @@ const heartbeat = 20 * time.Second
 // Fetch downloads the modules that Build needs.
 func Fetch(ctx context.Context, root string, set Set) error {
 	for _, r := range wanted(set) {
+		if err := r.makeSource(ctx, root); err != nil {
+			return err
+		}
 		pin, err := r.pin(root)
 		if err != nil {
 			return err
@@ -98,6 +101,9 @@ func (r release) build(ctx context.Context, root string, out io.Writer) error {
 		return err
 	}
 	defer unlock()
+	if err := r.makeSource(ctx, root); err != nil {
+		return err
+	}
 	pin, err := r.pin(root)
 	if err != nil {
 		return err

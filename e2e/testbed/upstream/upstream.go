@@ -264,6 +264,9 @@ func (r release) flags(version string) []string {
 func (r release) name() string { return cmp.Or(r.part, r.folder) }
 
 func (r release) source(root string) string {
+	if version := r.otherVersion(); version != "" {
+		return filepath.Join(cache(root), r.folder+"-source-"+version)
+	}
 	return filepath.Join(root, "e2e", "testbed", "upstream", r.folder)
 }
 

@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// versionVariable names the environment variable with a version of Kubernetes to use instead of the pinned one, such as 1.34.4.
+const versionVariable = "KUBE_IPVS_KUBERNETES"
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+// otherVersion returns the version in versionVariable if it applies to this release, or an empty string.
+func (r release) otherVersion() string {
+	if r.module != kubernetesModule {
+		return ""
+	}
+	return strings.TrimPrefix(os.Getenv(versionVariable), "v")
+}
+
+// makeSource creates the Go module of another version of Kubernetes, unless it exists.
+func (r release) makeSource(ctx context.Context, root string) error {
+	version := r.otherVersion()
+	source := r.source(root)
+	if _, err := os.Stat(filepath.Join(source, "go.sum")); version == "" || err == nil {
+		return nil
+	}
+	theirs, err := goMod(ctx, version)
+	if err != nil {
+		return err
+	}
+	pinned := filepath.Join(root, "e2e", "testbed", "upstream", r.folder)
+	if err := errors.Join(os.RemoveAll(source), os.CopyFS(source, os.DirFS(pinned)), os.Remove(filepath.Join(source, "go.sum"))); err != nil {
+		return fmt.Errorf("create the module of Kubernetes %s: %w", version, err)
+	}
+	ours, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(source, "go.mod"), []byte(modFile(string(ours), theirs, version)), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("create the module of Kubernetes %s: %w", version, err)
+	}
+	tidy := r.command(ctx, root, []string{"mod", "tidy"})
+	tidy.Stderr = os.Stderr
+	if err := tidy.Run(); err != nil {
+		return fmt.Errorf("find the modules of Kubernetes %s (in %s): %w", version, source, err)
+	}
+	return nil
+}
+
+// goMod downloads the go.mod of a version of Kubernetes.
+func goMod(ctx context.Context, version string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", kubernetesModule+"@v"+version).Output()
+	var answer struct{ GoMod, Error string }
+	if json.Unmarshal(out, &answer) != nil || answer.GoMod == "" {
+		return "", fmt.Errorf("download Kubernetes %s: %w: %s", version, err, answer.Error)
+	}
+	content, err := os.ReadFile(answer.GoMod)
+	return string(content), err
+}
+
+var (
+	staging = regexp.MustCompile(`(?m)^\s*(k8s\.io/\S+) => \./staging/`)
+	blocks  = regexp.MustCompile(`(?ms)^(require|replace) \(.*?^\)\n`)
+)
+
+// modFile returns the pinned go.mod for another version. It requires only Kubernetes, so that go mod tidy selects the versions of that release, and
+// replaces the modules of Kubernetes' own repository by their published versions.
+func modFile(pinned, kubernetes, version string) string {
+	text := blocks.ReplaceAllString(pinned, "")
+	text += fmt.Sprintf("\nrequire %s v%s\n\nreplace (\n", kubernetesModule, version)
+	for _, match := range staging.FindAllStringSubmatch(kubernetes, -1) {
+		text += fmt.Sprintf("\t%s => %s v0%s\n", match[1], match[1], strings.TrimPrefix(version, "1"))
+	}
+	return text + ")\n"
+}

@@ -318,15 +318,25 @@ page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE
 docs: ## Make a website from the documentation in .cache/docs; it needs no network
 	@go run ./e2e/site/cmd '$(or $(OUT),.cache/docs)'
 
+release release-publish release-dry-run: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
+publish = cd e2e/release && go run . publish $1-checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -charts '$(CHARTS)' -from '$(out)' $(if $(DRAFT),-draft)
+
 .PHONY: release
-release: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
-release: ran ## Build all files of a release, if the long tests have proven it: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY] [DRAFT=1]; docs/release.md
+release: ran ## Build all files of a release, if the long tests have proven it: make release VERSION=v0.1.0 [IMAGE=REGISTRY/REPOSITORY] [DRAFT=1] [SIGNED=1]; docs/release.md
 	@$(if $(DRAFT),,$(ran) proven)
-	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)' $(if $(DRAFT),-draft)
+	@cd e2e/release && go run . build -checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -out '$(out)' $(if $(DRAFT),-draft) $(if $(SIGNED),-signed)
 	@echo 'made $(out)'
 
+.PHONY: release-publish
+release-publish: ## Publish the files of make release: make release-publish VERSION=v0.1.0 IMAGE=REGISTRY/REPOSITORY CHARTS=REGISTRY/PATH
+	@$(call publish)
+
+.PHONY: release-dry-run
+release-dry-run: release ## Do what the release workflow does, publish nothing, and name each key and login that is missing; the variables of make release and CHARTS
+	@$(call publish,-dry-run )
+
 .PHONY: release-test
-release-test: $(linters) ## Build a release twice and test all of it, the deb on a booted system
+release-test: $(linters) .cache/tools/cosign ## Build a release twice and test all of it, the deb on a booted system
 	@cd e2e/release && ../../$(linters) run ./... && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=60m ./...
 	+@$(sub) e2e PKG=./e2e/stories/host LAB=fast
 

@@ -23,6 +23,7 @@ func TestInstall(t *testing.T) {
 	s := startAPIServer(t)
 	t.Run("every preset", s.testPresets)
 	t.Run("upgrade", s.testUpgrade)
+	t.Run("from one release to the next", s.testReleases)
 	t.Run("plain manifests", s.testPlainManifests)
 	t.Run("pods are admitted", s.testPodsAreAdmitted)
 	t.Run("rights", s.testRights)

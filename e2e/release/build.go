@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
@@ -25,6 +27,8 @@ type build struct {
 	recipe        image.Recipe
 	changes       section
 	keys          keys
+	index         v1.ImageIndex // set when the images are built
+	materials     materials
 }
 
 // platform is a platform that the agent is built for.
@@ -52,11 +56,11 @@ func (p platform) String() string {
 
 func (p platform) supported() bool { return p.machine != "" }
 
-func newBuild(checkout, out, version, repository string) (*build, error) {
+func newBuild(checkout, out, version, image string) (*build, error) {
 	if out == "" {
 		return nil, errors.New("-out is missing")
 	}
-	b := &build{checkout: checkout, out: out, version: version, image: repository}
+	b := &build{checkout: checkout, out: out, version: version, image: image, materials: materials{}}
 	if err := b.readCheckout(); err != nil {
 		return nil, err
 	}
@@ -165,6 +169,7 @@ func (b *build) all() error {
 		{"chart", b.chart},
 		{"manifests", b.manifests},
 		{"notes", b.notes},
+		{"provenance", b.provenance},
 		{"checksums", b.checksums},
 	} {
 		began := time.Now()

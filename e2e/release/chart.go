@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
 	"helm.sh/helm/v4/pkg/chart/common"
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -106,10 +110,34 @@ func (b *build) annotate(m *chartv2.Metadata) error {
 	}
 	m.Annotations["artifacthub.io/changes"] = string(text)
 	m.Annotations["artifacthub.io/prerelease"] = fmt.Sprint(preRelease(b.version))
+	key, err := publicKey(b.checkout)
+	if err != nil {
+		return err
+	}
+	if key != nil {
+		m.Annotations["artifacthub.io/signKey"] = fmt.Sprintf("fingerprint: %X\nurl: https://raw.githubusercontent.com/kube-ipvs/kube-ipvs/%s/%s\n",
+			key[0].PrimaryKey.Fingerprint, b.version, publicPGP)
+	}
 	if b.image != "" {
 		m.Annotations["artifacthub.io/images"] = fmt.Sprintf("- name: kube-ipvs\n  image: %s:%s\n", b.image, b.version)
 	}
 	return nil
+}
+
+// publicKey returns the checkout's OpenPGP key, if there is one. The annotation is made from this key, so that a build
+// without the secret key makes the same chart.
+func publicKey(checkout string) (openpgp.EntityList, error) {
+	text, err := os.ReadFile(filepath.Join(checkout, publicPGP))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	ring, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", publicPGP, err)
+	}
+	return ring, nil
 }
 
 // manifests packs the rendered chart for users without Helm.
@@ -122,17 +150,13 @@ func (b *build) manifests() error {
 	if err != nil {
 		return err
 	}
-	image := b.image
-	if image == "" {
-		image = "kube-ipvs/kube-ipvs"
-	}
 	var archive tree
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		released := strings.NewReplacer(`"kube-ipvs/kube-ipvs:v`+chart+`"`, `"`+image+":"+b.version+`"`, `"v`+chart+`"`, `"`+b.version+`"`).Replace(string(text))
+		released := strings.NewReplacer(`"kube-ipvs/kube-ipvs:v`+chart+`"`, `"`+b.imageName()+":"+b.version+`"`, `"v`+chart+`"`, `"`+b.version+`"`).Replace(string(text))
 		source := filepath.Join(b.work, filepath.Base(file))
 		if err := os.WriteFile(source, []byte(released), 0o644); err != nil {
 			return err

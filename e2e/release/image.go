@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -14,6 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
+
+// refName is the annotation with a manifest's tag in an OCI layout.
+const refName = "org.opencontainers.image.ref.name"
 
 // images writes the images of all supported platforms as a tar of an OCI layout.
 func (b *build) images() error {
@@ -37,27 +39,20 @@ func (b *build) images() error {
 			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.arch}},
 		})
 	}
+	return b.writeImages(index)
+}
+
+func (b *build) writeImages(index v1.ImageIndex) error {
+	b.index = index
 	dir := filepath.Join(b.work, "layout")
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return err
 	}
-	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": b.version})); err != nil {
+	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{refName: b.version})); err != nil {
 		return err
 	}
-	files, err := treeOf(dir)
-	if err != nil {
-		return err
-	}
-	out, err := os.Create(b.file("-image.tar"))
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if err := files.write(out, b.when); err != nil {
-		return err
-	}
-	return out.Close()
+	return b.packLayout(dir, "-image.tar")
 }
 
 // imageOf returns an image with two layers. The first layer changes only with Debian's packages, so an upgrade

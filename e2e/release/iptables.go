@@ -18,6 +18,7 @@ import (
 // deb is a Debian package with files of the image.
 type deb struct {
 	name, version, architecture string
+	checksum                    string // SHA-256 of the package
 	dir                         string // contains the unpacked package
 }
 
@@ -76,6 +77,9 @@ func (b *build) debs(p platform) ([]deb, error) {
 			return nil, err
 		}
 		if d.version, err = apt.Version(d.name); err != nil {
+			return nil, err
+		}
+		if d.checksum, err = apt.Checksum(d.name); err != nil {
 			return nil, err
 		}
 		all = append(all, d)

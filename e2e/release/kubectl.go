@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,6 +39,13 @@ func (b *build) buildClients() error {
 		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+c.os, "GOARCH="+c.arch)
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("build kubectl-ipvs for %s: %w\n%s", c, err, bytes.TrimSpace(out))
+		}
+		info, err := buildinfo.ReadFile(b.clientProgram(c))
+		if err != nil {
+			return err
+		}
+		if err := b.materials.modules(info); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,10 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 )
 
-const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] [-draft] -out DIRECTORY
-       release push -version vX.Y.Z -image REGISTRY/REPOSITORY -charts REGISTRY/PATH -from DIRECTORY
+const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] [-draft] [-signed] -out DIRECTORY
+       release publish [-dry-run] -version vX.Y.Z -image REGISTRY/REPOSITORY -charts REGISTRY/PATH [-checkout DIRECTORY] -from DIRECTORY
        release package -out DIRECTORY    (the deb and the rpm of this checkout, for tests)
 `
 
@@ -30,6 +31,8 @@ func execute(args []string) error {
 	from := flags.String("from", "", "directory with a release")
 	charts := flags.String("charts", "", "the chart's registry and path, without its name")
 	draft := flags.Bool("draft", false, "mark file names and notes as not proven by the long tests")
+	signed := flags.Bool("signed", false, "fail if a key or the image's name is missing")
+	dry := flags.Bool("dry-run", false, "publish nothing; print each step and what it lacks")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -39,14 +42,21 @@ func execute(args []string) error {
 		if err != nil {
 			return err
 		}
+		if missing := b.unsigned(); *signed && len(missing) > 0 {
+			return fmt.Errorf("not set: %s", strings.Join(missing, ", "))
+		}
 		if *draft {
 			b.markUnproven()
 		}
 		return b.all()
 	case "package":
 		return packagesOnly(*checkout, *out)
-	case "push":
-		return push(*from, *version, *image, *charts, credentials{os.Getenv("REGISTRY_USER"), os.Getenv("REGISTRY_PASSWORD")})
+	case "publish":
+		built := *version
+		if *draft {
+			built += notProven
+		}
+		return publication{*checkout, *from, *version, built, *image, *charts, os.Getenv}.publish(*dry)
 	}
 	return fmt.Errorf("unknown command %q\n%s", args[0], usage)
 }

@@ -22,10 +22,11 @@ var (
 	kindHeading    = regexp.MustCompile(`^### (\w+)$`)
 )
 
-// changesOf returns a version's section of the changelog. A pre-release uses the unreleased changes.
+// changesOf returns a version's section of the changelog. A pre-release uses the section of its release, or, until there
+// is one, the unreleased changes.
 func changesOf(changelog, version string) (section, error) {
-	wanted := strings.TrimPrefix(version, "v")
-	if preRelease(version) {
+	wanted, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "-")
+	if preRelease(version) && !strings.Contains(changelog, "\n## ["+wanted+"]") {
 		wanted = "Unreleased"
 	}
 	headings := versionHeading.FindAllStringSubmatchIndex(changelog, -1)

@@ -40,6 +40,7 @@ func TestChanges(t *testing.T) {
 		"v0.2.0":      {{"added", "One ([decision 2](docs/decisions/0002-libraries.md))."}, {"fixed", "Two."}},
 		"v0.1.0":      {{"added", "Everything."}},
 		"v0.3.0-rc.1": {{"added", "A thing that is not released."}},
+		"v0.1.0-rc.1": {{"added", "Everything."}},
 	} {
 		got, err := changesOf(changelog, version)
 		if err != nil || !slices.Equal(got.items, want) {

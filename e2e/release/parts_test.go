@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,25 +12,23 @@ import (
 	"testing"
 
 	"aead.dev/minisign"
-	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/google/go-cmp/cmp"
 	"github.com/sassoftware/go-rpmutils"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	"helm.sh/helm/v4/pkg/provenance"
 	"sigs.k8s.io/yaml"
 )
 
 // TestParts builds every part of a release that needs neither a compiler nor Debian's packages.
 func TestParts(t *testing.T) {
-	verifier, ring := throwAway(t)
-	b := stub(t, checkout)
-	for _, step := range []func() error{b.packages, b.packClients, b.chart, b.manifests, b.notes, b.checksums} {
+	b := stub(t, throwAway(t))
+	for _, step := range []func() error{b.packages, b.packClients, b.chart, b.manifests, b.notes, b.provenance, b.checksums} {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Run("signature", func(t *testing.T) { signature(t, b, verifier) })
-	t.Run("chart", func(t *testing.T) { chart(t, b, ring) })
+	t.Run("signatures", func(t *testing.T) { signatures(t, b) })
+	t.Run("provenance", func(t *testing.T) { provenanceOf(t, b) })
+	t.Run("chart", func(t *testing.T) { chart(t, b) })
 	t.Run("manifests", func(t *testing.T) { manifests(t, b) })
 	t.Run("deb", func(t *testing.T) { debFile(t, b) })
 	t.Run("rpm", func(t *testing.T) { rpmFile(t, b) })
@@ -47,8 +46,9 @@ func TestParts(t *testing.T) {
 // signatures are equal.
 func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_MINISIGN_KEY", "")
+	t.Setenv("RELEASE_COSIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")
-	second := stub(t, copied(t))
+	second := stub(t, copied(t, first.checkout))
 	for _, step := range []func() error{second.packages, second.packClients, second.chart, second.manifests, second.notes} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -65,19 +65,98 @@ func sameParts(t *testing.T, first *build) {
 	}
 }
 
-func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
-	sums := read(t, filepath.Join(b.out, "SHA256SUMS"))
-	signed := read(t, filepath.Join(b.out, "SHA256SUMS.minisig"))
-	if !minisign.Verify(verifier, sums, signed) {
-		t.Error("the signature of SHA256SUMS is wrong")
-	}
-	if minisign.Verify(verifier, append(sums, '\n'), signed) {
-		t.Error("the signature matches a changed SHA256SUMS")
+// signatures checks that verify accepts the release, and notices every changed file and a wrong key.
+func signatures(t *testing.T, b *build) {
+	p := publicationOf(b)
+	if err := p.verify(); err != nil {
+		t.Fatal(err)
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = b.out
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"SHA256SUMS", "SHA256SUMS.minisig", "SHA256SUMS.sigstore.json", filepath.Base(p.file("-notes.md")), filepath.Base(p.chart()) + ".prov"} {
+		file := filepath.Join(b.out, name)
+		content := read(t, file)
+		write(t, file, strings.Replace(string(content), "e", "f", 1)+"\n")
+		if err := p.verify(); err == nil {
+			t.Errorf("%s is changed, and verify reports no error", name)
+		}
+		write(t, file, string(content))
+	}
+	for _, name := range []string{publicMinisign, publicCosign, publicPGP} {
+		other := throwAway(t)
+		changed := p
+		changed.checkout = copied(t, b.checkout)
+		write(t, filepath.Join(changed.checkout, name), string(read(t, filepath.Join(other, name))))
+		if err := changed.verify(); err == nil {
+			t.Errorf("%s is another key, and verify reports no error", name)
+		}
+	}
+	openssl(t, b)
+}
+
+// openssl verifies the signature of the checksums with another program.
+func openssl(t *testing.T, b *build) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Log("NOT RUN: install openssl to verify a signature with it")
+		return
+	}
+	made, err := readBundle(filepath.Join(b.out, "SHA256SUMS.sigstore.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature := filepath.Join(t.TempDir(), "signature")
+	write(t, signature, string(made.MessageSignature.Signature))
+	verify := exec.Command("openssl", "dgst", "-sha256", "-verify", filepath.Join(b.checkout, publicCosign), "-signature", signature, filepath.Join(b.out, "SHA256SUMS"))
+	if out, err := verify.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func publicationOf(b *build) publication {
+	return publication{b.checkout, b.out, testVersion, testVersion, testImage, "registry.example/team/charts", func(string) string { return "" }}
+}
+
+// provenanceOf checks that the statement names each file with its checksum, and the sources.
+func provenanceOf(t *testing.T, b *build) {
+	var s statement
+	if err := json.Unmarshal(read(t, b.file("-provenance.json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, subject := range s.Subject {
+		files[subject.Name] = subject.Digest["sha256"]
+	}
+	for line := range strings.Lines(string(read(t, filepath.Join(b.out, "SHA256SUMS")))) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		about := strings.Contains(name, "-provenance.") || strings.Contains(name, "-image-signatures.")
+		if files[name] != sum && !about {
+			t.Errorf("the provenance lists %s with the checksum %q; want %s", name, files[name], sum)
+		}
+	}
+	if files[testImage] == "" {
+		t.Error("the provenance does not list the image")
+	}
+	source := s.Predicate.BuildDefinition.ResolvedDependencies[0]
+	if source.Digest["gitCommit"] != testCommit || !strings.HasSuffix(source.URI, "@refs/tags/"+testVersion) {
+		t.Errorf("source %+v", source)
+	}
+	if got := s.Predicate.RunDetails.Builder.ID; got != project+"/blob/main/docs/release.md#make-a-release" {
+		t.Errorf("builder %q", got)
+	}
+}
+
+func TestBuilder(t *testing.T) {
+	env := map[string]string{
+		"GITHUB_SERVER_URL": "https://example.org", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "2",
+		"GITHUB_WORKFLOW_REF": "a/b/.github/workflows/release.yml@refs/tags/v1.0.0",
+	}
+	got := builder(func(name string) string { return env[name] })
+	if got.Builder.ID != "https://example.org/a/b/.github/workflows/release.yml@refs/tags/v1.0.0" ||
+		got.Metadata.InvocationID != "https://example.org/a/b/actions/runs/7/attempts/2" {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -102,12 +181,8 @@ func krew(t *testing.T, b *build) {
 	}
 }
 
-func chart(t *testing.T, b *build, ring openpgp.EntityList) {
+func chart(t *testing.T, b *build) {
 	file := filepath.Join(b.out, "kube-ipvs-0.1.0-test.tgz")
-	helm := provenance.Signatory{KeyRing: ring}
-	if _, err := helm.Verify(read(t, file), read(t, file+".prov"), filepath.Base(file)); err != nil {
-		t.Errorf("provenance: %v", err)
-	}
 	c, err := loader.LoadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +194,8 @@ func chart(t *testing.T, b *build, ring openpgp.EntityList) {
 	if values["registry"] != "registry.example" || values["repository"] != "team/kube-ipvs" {
 		t.Errorf("image %v", values)
 	}
-	for name, want := range map[string]string{"images": testImage + ":" + testVersion, "prerelease": "true", "changes": "kind: added", "license": "Apache-2.0"} {
+	for name, want := range map[string]string{"images": testImage + ":" + testVersion, "prerelease": "true", "changes": "kind: added", "license": "Apache-2.0",
+		"signKey": fmt.Sprintf("fingerprint: %X\nurl: https://raw.githubusercontent.com/kube-ipvs/kube-ipvs/%s/%s\n", b.keys.pgp.Entity.PrimaryKey.Fingerprint, testVersion, publicPGP)} {
 		if got := c.Metadata.Annotations["artifacthub.io/"+name]; !strings.Contains(got, want) {
 			t.Errorf("annotation %s: %q; want %q", name, got, want)
 		}
@@ -241,16 +317,20 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cosignKeys(t)
 	for name, c := range map[string]struct {
 		env   map[string]string
 		wrong string
 	}{
-		"none":           {nil, ""},
-		"plain":          {map[string]string{"RELEASE_MINISIGN_KEY": string(plain)}, ""},
-		"encrypted":      {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "right"}, ""},
-		"wrong password": {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "wrong"}, "RELEASE_MINISIGN_KEY"},
-		"no key":         {map[string]string{"RELEASE_MINISIGN_KEY": "key"}, "RELEASE_MINISIGN_KEY"},
-		"no OpenPGP key": {map[string]string{"RELEASE_PGP_KEY": "key"}, "RELEASE_PGP_KEY"},
+		"none":                             {nil, ""},
+		"plain":                            {map[string]string{"RELEASE_MINISIGN_KEY": string(plain)}, ""},
+		"encrypted":                        {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "right"}, ""},
+		"wrong password":                   {map[string]string{"RELEASE_MINISIGN_KEY": string(encrypted), "RELEASE_MINISIGN_PASSWORD": "wrong"}, "RELEASE_MINISIGN_KEY"},
+		"no key":                           {map[string]string{"RELEASE_MINISIGN_KEY": "key"}, "RELEASE_MINISIGN_KEY"},
+		"no cosign key":                    {map[string]string{"RELEASE_COSIGN_KEY": "key"}, "RELEASE_COSIGN_KEY"},
+		"cosign key":                       {map[string]string{"RELEASE_COSIGN_KEY": os.Getenv("RELEASE_COSIGN_KEY"), "RELEASE_COSIGN_PASSWORD": "right"}, ""},
+		"wrong password of the cosign key": {map[string]string{"RELEASE_COSIGN_KEY": os.Getenv("RELEASE_COSIGN_KEY")}, "RELEASE_COSIGN_KEY"},
+		"no OpenPGP key":                   {map[string]string{"RELEASE_PGP_KEY": "key"}, "RELEASE_PGP_KEY"},
 	} {
 		_, err := keysFrom(func(name string) string { return c.env[name] })
 		got := ""

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,93 +10,105 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"helm.sh/helm/v4/pkg/registry"
 )
 
-// credentials are for the registry. Without a user, requests are anonymous.
-type credentials struct{ user, password string }
+// login is a registry's user and password.
+type login struct{ user, password string }
 
-func (c credentials) authenticator() authn.Authenticator {
-	if c.user == "" {
-		return authn.Anonymous
-	}
-	return &authn.Basic{Username: c.user, Password: c.password}
+func (l login) option() remote.Option {
+	return remote.WithAuth(&authn.Basic{Username: l.user, Password: l.password})
 }
 
-func push(from, version, repository, charts string, who credentials) error {
-	if from == "" || version == "" || repository == "" || charts == "" {
-		return errors.New("push needs -from, -version, -image and -charts")
-	}
-	digest, err := pushImage(filepath.Join(from, "kube-ipvs-"+version+"-image.tar"), repository+":"+version, who)
+// pushLayout pushes the images and indexes of a packed OCI layout with the tags in their annotations.
+func pushLayout(file, repository string, who login) error {
+	dir, err := os.MkdirTemp("", "kube-ipvs-release-")
 	if err != nil {
-		return fmt.Errorf("image: %w", err)
+		return err
 	}
-	fmt.Printf("%s:%s@%s\n", repository, version, digest)
-	chart := filepath.Join(from, "kube-ipvs-"+strings.TrimPrefix(version, "v")+".tgz")
-	if err := pushChart(chart, charts+"/kube-ipvs:"+strings.TrimPrefix(version, "v"), who); err != nil {
-		return fmt.Errorf("chart: %w", err)
+	defer os.RemoveAll(dir)
+	if out, err := exec.Command("tar", "-xf", file, "-C", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("tar: %w\n%s", err, out)
+	}
+	all, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	manifest, err := all.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, m := range manifest.Manifests {
+		if err := pushOne(all, m, repository, who); err != nil {
+			return fmt.Errorf("%s: %w", m.Annotations[refName], err)
+		}
 	}
 	return nil
 }
 
-func pushImage(file, reference string, who credentials) (v1.Hash, error) {
-	ref, err := name.ParseReference(reference, name.StrictValidation)
+func pushOne(all v1.ImageIndex, m v1.Descriptor, repository string, who login) error {
+	ref, err := name.ParseReference(repository+":"+m.Annotations[refName], name.StrictValidation)
 	if err != nil {
-		return v1.Hash{}, err
+		return err
 	}
-	dir, err := os.MkdirTemp("", "kube-ipvs-release-")
+	fmt.Printf("%s@%s\n", ref, m.Digest)
+	if m.MediaType.IsIndex() {
+		index, err := all.ImageIndex(m.Digest)
+		if err != nil {
+			return err
+		}
+		return remote.WriteIndex(ref, index, who.option())
+	}
+	img, err := all.Image(m.Digest)
 	if err != nil {
-		return v1.Hash{}, err
+		return err
 	}
-	defer os.RemoveAll(dir)
-	if out, err := exec.Command("tar", "-xf", file, "-C", dir).CombinedOutput(); err != nil {
-		return v1.Hash{}, fmt.Errorf("tar: %w\n%s", err, out)
-	}
-	index, err := indexOf(dir)
-	if err != nil {
-		return v1.Hash{}, err
-	}
-	if err := remote.WriteIndex(ref, index, remote.WithAuth(who.authenticator())); err != nil {
-		return v1.Hash{}, err
-	}
-	return index.Digest()
+	return remote.Write(ref, img, who.option())
 }
 
-// indexOf returns the only image index in an OCI layout.
-func indexOf(dir string) (v1.ImageIndex, error) {
-	all, err := layout.ImageIndexFromPath(dir)
-	if err != nil {
-		return nil, err
-	}
-	manifest, err := all.IndexManifest()
-	if err != nil {
-		return nil, err
-	}
-	if len(manifest.Manifests) != 1 {
-		return nil, fmt.Errorf("the layout has %d indexes; expected one", len(manifest.Manifests))
-	}
-	return all.ImageIndex(manifest.Manifests[0].Digest)
-}
-
-func pushChart(file, reference string, who credentials) error {
+// pushChart pushes the chart with its provenance.
+func pushChart(file, repository string, who login) error {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	var options []registry.PushOption
-	if provenance, err := os.ReadFile(file + ".prov"); err == nil {
-		options = append(options, registry.PushOptProvData(provenance))
+	provenance, err := os.ReadFile(file + ".prov")
+	if err != nil {
+		return err
 	}
 	client := []registry.ClientOption{registry.ClientOptBasicAuth(who.user, who.password), registry.ClientOptWriter(os.Stdout)}
-	if strings.HasPrefix(reference, "127.0.0.1:") { // the registry of a test
+	if strings.HasPrefix(repository, "127.0.0.1:") { // the registry of a test
 		client = append(client, registry.ClientOptPlainHTTP())
 	}
 	helm, err := registry.NewClient(client...)
 	if err != nil {
 		return err
 	}
-	_, err = helm.Push(content, reference, options...)
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "kube-ipvs-"), ".tgz")
+	_, err = helm.Push(content, repository+":"+version, registry.PushOptProvData(provenance))
 	return err
+}
+
+// pushMetadata pushes the file that tells Artifact Hub who owns the chart's repository.
+func pushMetadata(file, repository string, who login) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.cncf.artifacthub.config.v1+yaml")
+	img, err := mutate.AppendLayers(base, static.NewLayer(content, "application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml"))
+	if err != nil {
+		return err
+	}
+	ref, err := name.ParseReference(repository+":artifacthub.io", name.StrictValidation)
+	if err != nil {
+		return err
+	}
+	return remote.Write(ref, img, who.option())
 }

@@ -4,12 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +16,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
@@ -31,15 +28,16 @@ func TestRelease(t *testing.T) {
 	if os.Getenv("KUBE_IPVS_E2E") != "1" {
 		t.Skip("NOT RUN: this test builds the agent for six platforms; use make release-test")
 	}
-	verifier, _ := throwAway(t)
+	source := throwAway(t)
 	t.Setenv("RELEASE_COMMIT", testCommit)
 	t.Setenv("SOURCE_DATE_EPOCH", testEpoch)
-	first := complete(t, checkout)
-	t.Run("signature", func(t *testing.T) { signature(t, first, verifier) })
+	first := complete(t, source)
+	t.Run("signatures", func(t *testing.T) { signatures(t, first) })
+	t.Run("provenance", func(t *testing.T) { provenanceOf(t, first); materialsOf(t, first) })
 	t.Run("programs", func(t *testing.T) { programs(t, first) })
 	t.Run("krew", func(t *testing.T) { krew(t, first) })
 	t.Run("images", func(t *testing.T) { images(t, first) })
-	t.Run("push", func(t *testing.T) { pushed(t, first) })
+	t.Run("publish", func(t *testing.T) { published(t, first) })
 	t.Run("same bytes", func(t *testing.T) { sameRelease(t, first) })
 	t.Run("same program without a cache", func(t *testing.T) { cold(t, first) })
 }
@@ -57,14 +55,15 @@ func complete(t *testing.T, checkout string) *build {
 }
 
 func sameRelease(t *testing.T, first *build) {
-	second := complete(t, copied(t))
+	second := complete(t, copied(t, first.checkout))
 	entries, err := os.ReadDir(first.out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		switch {
-		case strings.HasSuffix(e.Name(), ".prov"), strings.HasPrefix(e.Name(), "SHA256SUMS"): // OpenPGP signatures contain random numbers
+		case strings.HasSuffix(e.Name(), ".prov"), strings.HasSuffix(e.Name(), ".sigstore.json"), strings.HasSuffix(e.Name(), "-image-signatures.tar"),
+			strings.HasPrefix(e.Name(), "SHA256SUMS"): // signatures contain random numbers
 		case !bytes.Equal(read(t, filepath.Join(first.out, e.Name())), read(t, filepath.Join(second.out, e.Name()))):
 			t.Errorf("%s differs between two builds of the same sources", e.Name())
 		}
@@ -74,7 +73,7 @@ func sameRelease(t *testing.T, first *build) {
 // cold rebuilds the agent with an empty cache, because the other builds share a cache.
 func cold(t *testing.T, first *build) {
 	t.Setenv("GOCACHE", t.TempDir())
-	second := stub(t, copied(t))
+	second := stub(t, copied(t, first.checkout))
 	if err := os.Remove(second.program(platforms[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +196,18 @@ func layoutOf(t *testing.T, b *build) v1.ImageIndex {
 	if out, err := exec.Command("tar", "-xf", b.file("-image.tar"), "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	index, err := indexOf(dir)
+	all, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := all.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations[refName] != testVersion {
+		t.Fatalf("the layout contains %+v; want one index", manifest.Manifests)
+	}
+	index, err := all.ImageIndex(manifest.Manifests[0].Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,35 +268,21 @@ func filesBelow(t *testing.T, root string) map[string]string {
 	return files
 }
 
-// pushed pushes the release to a registry and reads it back.
-func pushed(t *testing.T, b *build) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "http://")
-	if err := push(b.out, testVersion, host+"/team/kube-ipvs", host+"/team/charts", credentials{}); err != nil {
+// materialsOf checks that the provenance lists the Go release, modules and Debian packages with checksums.
+func materialsOf(t *testing.T, b *build) {
+	var s statement
+	if err := json.Unmarshal(read(t, b.file("-provenance.json")), &s); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.ParseReference(host + "/team/kube-ipvs:" + testVersion)
-	if err != nil {
-		t.Fatal(err)
+	found := map[string]int{}
+	for _, r := range s.Predicate.BuildDefinition.ResolvedDependencies {
+		kind, _, _ := strings.Cut(r.URI, "@")
+		if kind == "pkg:deb/debian/iptables" && len(r.Digest["sha256"]) == 64 || kind == "pkg:golang/github.com/vishvananda/netlink" && len(r.Digest["dirHash"]) == 64 || kind == "pkg:golang/std" {
+			found[kind]++
+		}
 	}
-	index, err := remote.Index(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := index.Digest()
-	if want, err2 := layoutOf(t, b).Digest(); err != nil || err2 != nil || got != want {
-		t.Errorf("image %v, %v, %v; want %v", got, err, err2, want)
-	}
-	ref, err = name.ParseReference(host + "/team/charts/kube-ipvs:0.1.0-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	chart, err := remote.Image(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if layers, err := chart.Layers(); err != nil || len(layers) != 2 {
-		t.Errorf("the chart has %d layers, want the archive and its provenance (%v)", len(layers), err)
+	// Packages differ between architectures.
+	if d := cmp.Diff(map[string]int{"pkg:deb/debian/iptables": 2, "pkg:golang/github.com/vishvananda/netlink": 1, "pkg:golang/std": 1}, found); d != "" {
+		t.Error(d)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"debug/buildinfo"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -14,6 +15,9 @@ import (
 func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	info, err := buildinfo.ReadFile(b.program(p))
 	if err != nil {
+		return err
+	}
+	if err := b.materials.modules(info); err != nil {
 		return err
 	}
 	main := info.Main.Path
@@ -27,11 +31,12 @@ func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	}
 	components := []cdx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, module := range info.Deps {
-		used := cmp.Or(module.Replace, module)
+		used := replaced(module)
 		components = append(components, library(used.Path, used.Version))
 	}
 	for _, d := range debs {
 		reference := "pkg:deb/debian/" + d.name + "@" + url.QueryEscape(d.version) + "?arch=" + d.architecture
+		b.materials.add(reference, map[string]string{"sha256": d.checksum})
 		components = append(components, cdx.Component{
 			BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: d.name, Version: d.version, PackageURL: reference,
 		})
@@ -48,6 +53,8 @@ func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	}
 	return out.Close()
 }
+
+func replaced(module *debug.Module) *debug.Module { return cmp.Or(module.Replace, module) }
 
 func golang(module, version string) string {
 	return "pkg:golang/" + module + "@" + url.QueryEscape(version)

@@ -16,6 +16,7 @@ import (
 // keys sign a release. They are optional, so anyone can build a release.
 type keys struct {
 	minisign *minisign.PrivateKey  // for the checksums
+	cosign   *cosigner             // for the checksums, the images and the provenance
 	pgp      *provenance.Signatory // for the chart's provenance, which Helm verifies with OpenPGP only
 }
 
@@ -29,6 +30,12 @@ func keysFrom(env func(string) string) (keys, error) {
 		}
 		k.minisign = &key
 	}
+	if text := env("RELEASE_COSIGN_KEY"); text != "" {
+		var err error
+		if k.cosign, err = cosignKey(text, env("RELEASE_COSIGN_PASSWORD")); err != nil {
+			return k, fmt.Errorf("RELEASE_COSIGN_KEY: %w", err)
+		}
+	}
 	if text := env("RELEASE_PGP_KEY"); text != "" {
 		signatory, err := pgpKey(text, env("RELEASE_PGP_PASSWORD"))
 		if err != nil {
@@ -37,6 +44,25 @@ func keysFrom(env func(string) string) (keys, error) {
 		k.pgp = signatory
 	}
 	return k, nil
+}
+
+// unsigned lists the variables that a signed release needs and that are empty.
+func (b *build) unsigned() []string {
+	var missing []string
+	for _, need := range []struct {
+		name string
+		set  bool
+	}{
+		{"IMAGE", b.image != ""},
+		{"RELEASE_MINISIGN_KEY", b.keys.minisign != nil},
+		{"RELEASE_COSIGN_KEY", b.keys.cosign != nil},
+		{"RELEASE_PGP_KEY", b.keys.pgp != nil},
+	} {
+		if !need.set {
+			missing = append(missing, need.name)
+		}
+	}
+	return missing
 }
 
 func minisignKey(text []byte, password string) (minisign.PrivateKey, error) {
@@ -78,12 +104,19 @@ func (b *build) checksums() error {
 		}
 		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), e.Name())
 	}
+	if missing := b.unsigned(); len(missing) > 0 {
+		fmt.Println("not set, so the release is not fully signed:", strings.Join(missing, ", "))
+	}
 	file := filepath.Join(b.out, "SHA256SUMS")
 	if err := os.WriteFile(file, []byte(list.String()), 0o644); err != nil {
 		return err
 	}
+	if b.keys.cosign != nil {
+		if err := b.keys.cosign.signFile(file+".sigstore.json", []byte(list.String())); err != nil {
+			return err
+		}
+	}
 	if b.keys.minisign == nil {
-		fmt.Println("not signed: RELEASE_MINISIGN_KEY is not set")
 		return nil
 	}
 	comment := fmt.Sprintf("kube-ipvs %s\ttimestamp:%d\tfile:SHA256SUMS", b.version, b.when.Unix())

@@ -188,15 +188,20 @@ func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished 
 }
 
 // Version returns the version of a package that Unpack would use.
-func (a Apt) Version(pkg string) (string, error) {
+func (a Apt) Version(pkg string) (string, error) { return a.field(pkg, "Version") }
+
+// Checksum returns the SHA-256 checksum of a package that Unpack would use.
+func (a Apt) Checksum(pkg string) (string, error) { return a.field(pkg, "SHA256") }
+
+func (a Apt) field(pkg, name string) (string, error) {
 	out, err := a.command("apt-cache", "show", "--no-all-versions", pkg).Output()
 	if err != nil {
 		return "", fmt.Errorf("apt-cache show %s: %w", pkg, err)
 	}
 	for line := range strings.Lines(string(out)) {
-		if version, ok := strings.CutPrefix(line, "Version: "); ok {
-			return strings.TrimSpace(version), nil
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			return strings.TrimSpace(value), nil
 		}
 	}
-	return "", fmt.Errorf("apt-cache show %s: no version", pkg)
+	return "", fmt.Errorf("apt-cache show %s: no field %s", pkg, name)
 }

@@ -63,21 +63,9 @@ func (p publication) verifyMinisign(sums []byte) error {
 
 // verifyCosign checks the checksums and the provenance. Its key is also the key of the images' signatures.
 func (p publication) verifyCosign(sums []byte) error {
-	text, err := os.ReadFile(filepath.Join(p.checkout, publicCosign))
+	key, err := publicCosignKey(p.checkout)
 	if err != nil {
 		return err
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return fmt.Errorf("%s is not a PEM file", publicCosign)
-	}
-	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil {
-		return err
-	}
-	key, ok := parsed.(*ecdsa.PublicKey)
-	if !ok {
-		return fmt.Errorf("%s is not an ECDSA key", publicCosign)
 	}
 	files, err := readBundle(filepath.Join(p.from, "SHA256SUMS.sigstore.json"))
 	if err != nil {
@@ -104,6 +92,26 @@ func (p publication) verifyCosign(sums []byte) error {
 		return fmt.Errorf("the provenance is not signed by the key in %s", publicCosign)
 	}
 	return nil
+}
+
+func publicCosignKey(checkout string) (*ecdsa.PublicKey, error) {
+	text, err := os.ReadFile(filepath.Join(checkout, publicCosign))
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not a PEM file", publicCosign)
+	}
+	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := parsed.(*ecdsa.PublicKey)
+	if !ok {
+		return nil, fmt.Errorf("%s is not an ECDSA key", publicCosign)
+	}
+	return key, nil
 }
 
 func readBundle(file string) (bundle, error) {

@@ -1,59 +1,186 @@
 package doctor
 
 import (
+	"cmp"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// cause is a problem of one or more paths.
-type cause struct {
-	severity finding.Severity
-	problem  string
-	// varies is true if the paths have the problem at different addresses.
-	varies bool
-	walks  []Walk
+// effect is what one cause does to one path.
+type effect struct {
+	Walk
+	// verdict is the verdict on the path if nothing else affects it.
+	verdict explain.Verdict
+	// later is true if the cause affects only packets that follow the first one.
+	later bool
+	// texts describe the cause. keys identify it: the foreign rules, or the texts without addresses.
+	texts []explain.Cause
+	keys  []string
 }
 
-// add adds a path. general is its problem without addresses.
-func (c *cause) add(w Walk, severity finding.Severity, problem, general string) {
-	if c.problem != problem {
-		c.problem, c.varies = general, true
+// gravity orders verdicts, the most serious first.
+var gravity = []explain.Verdict{
+	explain.Stops, explain.NoService, explain.Partly, explain.Unknown, explain.Unclear, explain.Depends, explain.Differs, explain.Passes,
+}
+
+// worse orders verdicts like gravity. Verdicts that doctor does not know come first.
+func worse(a, b explain.Verdict) int {
+	return cmp.Compare(slices.Index(gravity, a), slices.Index(gravity, b))
+}
+
+// effects returns what each foreign rule does to the path, then what the agent's objects do, and then what explain cannot tell.
+func (w Walk) effects() (all []effect) {
+	own, doubts := effect{Walk: w, verdict: explain.Passes}, effect{Walk: w, verdict: explain.Passes}
+	judged := false
+	for _, c := range w.Causes {
+		verdict := c.Verdict
+		if verdict == explain.Partly && w.Verdict == explain.Stops { // no endpoint is left
+			verdict = explain.Stops
+		}
+		judged = judged || verdict == w.Verdict && verdict != explain.Passes
+		switch verdict {
+		case explain.Unclear, explain.Depends, explain.Unknown:
+			all = doubts.add(all, c, verdict)
+		default:
+			all = own.add(all, c, verdict)
+		}
 	}
-	if severity == finding.Broken {
-		c.severity = severity
+	if !judged {
+		own.verdict = w.Verdict
 	}
-	c.walks = append(c.walks, w)
+	if own.verdict != explain.Passes || w.Verdict == explain.Passes {
+		all = append(all, own.identified())
+	}
+	if len(doubts.texts) > 0 {
+		all = append(all, doubts.identified())
+	}
+	return all
+}
+
+// add adds a cause to the effect. A foreign rule has an effect of its own.
+func (e *effect) add(all []effect, c explain.Cause, verdict explain.Verdict) []effect {
+	if len(c.Rules) > 0 {
+		return append(all, effect{e.Walk, verdict, c.Later, []explain.Cause{c}, c.Rules})
+	}
+	if e.texts = append(e.texts, c); worse(verdict, e.verdict) < 0 {
+		e.verdict = verdict
+	}
+	return all
+}
+
+// identified sets the keys. Notes identify an effect only if it has no other texts.
+func (e effect) identified() effect {
+	notes := slices.DeleteFunc(slices.Clone(e.texts), func(c explain.Cause) bool { return c.Verdict != explain.Passes })
+	for _, c := range e.texts {
+		if c.Verdict != explain.Passes || len(notes) == len(e.texts) {
+			e.keys = append(e.keys, keysOf(c)...)
+		}
+	}
+	if e.verdict == explain.Passes || len(e.keys) == 0 {
+		e.keys = []string{string(e.verdict)}
+	}
+	return e
+}
+
+// cause is a problem of one or more paths.
+type cause struct {
+	keys    []string
+	effects []effect
+}
+
+// join adds an effect to its cause. If several causes share a key with it, they are one.
+func join(causes []*cause, e effect) (all []*cause) {
+	mine := &cause{}
+	for _, c := range causes {
+		switch shared := slices.ContainsFunc(c.keys, func(key string) bool { return slices.Contains(e.keys, key) }); {
+		case !shared:
+			all = append(all, c)
+			continue
+		case len(mine.effects) == 0:
+			all = append(all, mine)
+		}
+		mine.keys, mine.effects = append(mine.keys, c.keys...), append(mine.effects, c.effects...)
+	}
+	if len(mine.effects) == 0 {
+		all = append(all, mine)
+	}
+	mine.keys, mine.effects = append(mine.keys, e.keys...), append(mine.effects, e)
+	return all
 }
 
 // finding names a client other than this node in the remedy, if there is one: this node's packets to a Service have the Service's own address as
 // their source.
-func (c *cause) finding() finding.Finding {
-	var evidence []string
-	for _, w := range c.walks {
-		text := w.String()
-		if c.varies {
-			text += w.otherAddresses()
-		}
-		evidence = append(evidence, text)
+func (c *cause) finding(f *Facts) finding.Finding {
+	slices.SortStableFunc(c.effects, func(a, b effect) int {
+		first, _ := a.judge("")
+		second, _ := b.judge("")
+		return cmp.Or(finding.Compare(first, second), worse(a.verdict, b.verdict))
+	})
+	why, varies := c.why()
+	severity, problem := c.effects[0].judge(why)
+	if problem == unexplained {
+		problem = f.explainFailures()
 	}
-	client := max(0, slices.IndexFunc(c.walks, func(w Walk) bool { return w.Sender != fromNode }))
-	return finding.New(c.severity, "path", c.problem, examples(evidence), c.walks[client].remedy())
+	var evidence []string
+	for _, e := range c.effects {
+		text := e.String()
+		if varies {
+			text += c.otherAddresses(text)
+		}
+		if !slices.Contains(evidence, text) {
+			evidence = append(evidence, text)
+		}
+	}
+	client := max(0, slices.IndexFunc(c.effects, func(e effect) bool { return e.Sender != fromNode }))
+	return finding.New(severity, "path", problem, examples(evidence), c.effects[client].remedy())
 }
 
-// otherAddresses lists the addresses in the reasons that the description of the path does not contain.
-func (w Walk) otherAddresses() string {
-	var others []string
-	for _, reason := range w.Reasons {
-		replaceAddresses(reason, func(address string) string {
-			if !strings.Contains(w.String(), address) && !slices.Contains(others, address) {
-				others = append(others, address)
+// why describes the cause: the texts of the most serious effects, until all keys are explained. It replaces the addresses in a text that varies.
+func (c *cause) why() (text string, varies bool) {
+	variants := map[string][]string{}
+	var order, explained []string
+	for _, e := range c.effects {
+		for _, t := range e.texts {
+			plain := general(t)
+			if !slices.Contains(variants[plain], t.Text) {
+				variants[plain] = append(variants[plain], t.Text)
 			}
-			return address
-		})
+			for _, key := range keysOf(t) {
+				if !slices.Contains(explained, key) {
+					explained = append(explained, key)
+					order = append(order, plain)
+				}
+			}
+		}
+	}
+	order = slices.Compact(order)
+	for i, plain := range order {
+		if len(variants[plain]) == 1 {
+			order[i] = variants[plain][0]
+		} else {
+			varies = true
+		}
+	}
+	return strings.Join(examples(order), "; "), varies
+}
+
+// otherAddresses lists the addresses in the texts about a path that the description of the path does not contain.
+func (c *cause) otherAddresses(path string) string {
+	var others []string
+	for _, e := range c.effects {
+		for _, t := range e.texts {
+			replaceAddresses(t, func(address string) string {
+				if e.String() == path && !strings.Contains(path, address) && !slices.Contains(others, address) {
+					others = append(others, address)
+				}
+				return address
+			})
+		}
 	}
 	if len(others) == 0 {
 		return ""
@@ -61,38 +188,37 @@ func (w Walk) otherAddresses() string {
 	return ", ADDRESS: " + strings.Join(examples(others), ", ")
 }
 
-// withoutAddresses replaces the addresses in reasons, so that reasons with one cause are equal, and removes repetitions.
-func withoutAddresses(reasons []string) (general []string) {
-	for _, reason := range reasons {
-		text := replaceAddresses(reason, func(string) string { return "ADDRESS" })
-		if !slices.Contains(general, text) {
-			general = append(general, text)
-		}
+func keysOf(c explain.Cause) []string {
+	if len(c.Rules) > 0 {
+		return c.Rules
 	}
-	return general
+	return []string{general(c)}
 }
 
-var (
-	// ruleText matches the words before the text of a rule. Its addresses identify the rule.
-	ruleText = regexp.MustCompile(`\b(rule|matches|clients|masqueraded|evaluate them): `)
-	// candidate matches everything that could be an address with a port or a prefix.
-	candidate = regexp.MustCompile(`[0-9a-fA-F:.\[\]/]{2,}`)
-)
+// general is the text without addresses, so that the texts of one cause are equal.
+func general(c explain.Cause) string {
+	return replaceAddresses(c, func(string) string { return "ADDRESS" })
+}
 
-// replaceAddresses replaces the addresses in a reason, but not those in the text of a rule.
-func replaceAddresses(reason string, by func(string) string) string {
-	rule := ""
-	if at := ruleText.FindStringIndex(reason); at != nil {
-		reason, rule = reason[:at[0]], reason[at[0]:]
+// candidate matches everything that could be an address with a port or a prefix.
+var candidate = regexp.MustCompile(`[0-9a-fA-F:.\[\]/]{2,}`)
+
+// replaceAddresses replaces the addresses in a text, but not those in foreign rules at its end.
+func replaceAddresses(c explain.Cause, by func(string) string) string {
+	text, rules := c.Text, ""
+	if len(c.Rules) > 0 {
+		if i := strings.LastIndex(text, strings.Join(c.Rules, ", ")); i >= 0 {
+			text, rules = text[:i], text[i:]
+		}
 	}
-	return candidate.ReplaceAllStringFunc(reason, func(text string) string {
+	return candidate.ReplaceAllStringFunc(text, func(text string) string {
 		for _, address := range []string{text, strings.TrimRight(text, ".:")} {
 			if isAddress(address) {
 				return by(address) + text[len(address):]
 			}
 		}
 		return text
-	}) + rule
+	}) + rules
 }
 
 func isAddress(text string) bool {

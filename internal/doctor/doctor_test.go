@@ -42,7 +42,8 @@ var breakages = []breakage{
 	{"path", func(_ *testing.T, n *node) {
 		n.Walks = []Walk{
 			{Path: Path{Service: "default/kubernetes", Sender: fromPod, Question: explain.Question{From: netip.MustParseAddr("10.244.0.7")}}, Verdict: explain.Passes},
-			{Path: Path{Service: "default/web", Sender: fromNode}, Verdict: explain.Stops, Reasons: []string{"stopped in filter INPUT"}},
+			{Path: Path{Service: "default/web", Sender: fromNode}, Verdict: explain.Stops,
+				Causes: []explain.Cause{{Text: "stopped in filter INPUT", Verdict: explain.Stops}}},
 		}
 	}, finding.Broken, []string{"packets to Services do not arrive: stopped in filter INPUT", "default/web", "from this node", "kube-ipvs explain"}},
 	{"configuration", func(_ *testing.T, n *node) {

@@ -11,8 +11,8 @@ import (
 
 const unexplained = "no rule or object on this node stops the packets, but connections fail"
 
-// explainFailures adds what may stop the packets of failed connections besides rules and objects.
-func (f *Facts) explainFailures(c *cause) {
+// explainFailures describes what may stop the packets of failed connections besides rules and objects.
+func (f *Facts) explainFailures() string {
 	var endpoints []netip.Addr
 	var reasons []string
 	for _, w := range f.Walks {
@@ -27,9 +27,10 @@ func (f *Facts) explainFailures(c *cause) {
 	if len(endpoints) > 0 || len(reasons) > 0 {
 		reasons = append(reasons, f.suspicions(endpoints)...)
 	}
-	if len(reasons) > 0 {
-		c.problem = "connections fail, and this may be the reason: " + strings.Join(examples(reasons), "; ")
+	if len(reasons) == 0 {
+		return unexplained
 	}
+	return "connections fail, and this may be the reason: " + strings.Join(examples(reasons), "; ")
 }
 
 // endpointsAt returns the endpoints to which a path may lead. Without a view, they are all addresses with a known route.

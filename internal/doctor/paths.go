@@ -56,62 +56,71 @@ func Clients(pods []netip.Addr) []netip.Addr {
 	return all
 }
 
-// Choice lists what Paths must include: virtual servers to which foreign rules may stop packets, and single connections.
+// Choice lists what Paths must include: connections that foreign rules may break, and half-open ones.
 type Choice struct {
 	// Pods are addresses of pods on this node. Paths prefers the first ones as clients.
 	Pods        []netip.Addr
-	Servers     []kernel.ServerKey
 	Connections []explain.Question
 }
 
-// Targets lists the virtual servers of the choice.
-func (c Choice) Targets() []kernel.ServerKey {
-	all := slices.Clone(c.Servers)
-	for _, q := range c.Connections {
-		if !slices.Contains(all, q.To) {
-			all = append(all, q.To)
-		}
-	}
-	return all
+// includes reports whether one of the connections leads to the virtual server.
+func (c Choice) includes(key kernel.ServerKey) bool {
+	return slices.ContainsFunc(c.Connections, func(q explain.Question) bool { return q.To == key })
 }
 
-// Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects the
-// suspicious frontends, and one frontend of each kind and family.
+// Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects the frontends of the
+// chosen connections, and one frontend of each kind and family.
 func Paths(v *view.View, c Choice) []Path {
 	if v == nil {
 		return nil
 	}
 	services := slices.SortedStableFunc(slices.Values(v.Services), func(a, b view.Service) int { return cmp.Compare(rank(a), rank(b)) })
-	var suspicious, all []Path
+	var chosen, all []Path
 	for _, s := range services {
-		for _, f := range oneOfEach(s, c.Servers) {
-			paths := pathsTo(s, f, c.Pods)
-			if len(paths) > 0 && slices.Contains(c.Servers, paths[0].To) {
-				suspicious = append(suspicious, paths...)
-			} else {
-				all = append(all, paths...)
+		for _, f := range s.Frontends {
+			chosen = append(chosen, c.paths(s, f)...)
+		}
+		for _, f := range oneOfEach(s) {
+			for _, p := range pathsTo(s, f, c.Pods) {
+				if !among(chosen, p.Question) {
+					all = append(all, p)
+				}
 			}
 		}
-		suspicious = append(suspicious, single(s, c)...)
 	}
-	return append(evenly(all, max(0, MaxPaths-len(suspicious))), suspicious...)
+	return append(evenly(all, max(0, MaxPaths-len(chosen))), chosen...)
 }
 
-// single returns the paths of the single connections to a Service.
-func single(s view.Service, c Choice) (paths []Path) {
-	for _, f := range s.Frontends {
-		for _, q := range c.Connections {
-			if f.State != view.Served || f.Address != q.To.Addr || f.Protocol != q.To.Protocol.String() {
-				continue
-			}
-			sender := fromOutside
-			if slices.Contains(c.Pods, q.From) {
-				sender = fromPod
-			}
-			paths = append(paths, Path{Question: q, Service: s.ID(), Sender: sender, Vital: s.Vital(), kind: f.Kind})
+func among(paths []Path, q explain.Question) bool {
+	return slices.ContainsFunc(paths, func(p Path) bool { return p.Question == q })
+}
+
+// paths returns the paths to a frontend if it is the frontend of a chosen connection, and the path of the connection itself. pathsTo already
+// includes this node and an example of a client outside, if they may use the frontend.
+func (c Choice) paths(s view.Service, f view.Frontend) (paths []Path) {
+	for _, q := range c.Connections {
+		if !f.Is(q.To) || !examined(f) {
+			continue
+		}
+		if len(paths) == 0 {
+			paths = pathsTo(s, f, c.Pods)
+		}
+		example := q.From == q.To.Addr.Addr() || q.From == outsiders[q.To.Family()]
+		if !example && allows(f, q.From) && !among(paths, q) {
+			paths = append(paths, Path{Question: q, Service: s.ID(), Sender: c.sender(q), Vital: s.Vital(), kind: f.Kind})
 		}
 	}
 	return paths
+}
+
+func (c Choice) sender(q explain.Question) Sender {
+	switch {
+	case q.From == q.To.Addr.Addr():
+		return fromNode
+	case slices.Contains(c.Pods, q.From):
+		return fromPod
+	}
+	return fromOutside
 }
 
 // evenly selects up to limit paths that cover every kind of frontend, family and sender.
@@ -148,9 +157,13 @@ func rank(s view.Service) int {
 	return 1
 }
 
-// oneOfEach returns the suspicious frontends that are served and have endpoints, and for each kind and family the first of the others. It
-// prefers TCP.
-func oneOfEach(s view.Service, suspects []kernel.ServerKey) []view.Frontend {
+// examined reports whether a frontend is served and has endpoints.
+func examined(f view.Frontend) bool {
+	return f.State == view.Served && !f.Address.Addr().IsLoopback() && slices.ContainsFunc(f.Endpoints, getsConnections)
+}
+
+// oneOfEach returns the first frontend of each kind and family. It prefers TCP.
+func oneOfEach(s view.Service) []view.Frontend {
 	type sort struct {
 		kind   view.Kind
 		family inet.Family
@@ -158,13 +171,11 @@ func oneOfEach(s view.Service, suspects []kernel.ServerKey) []view.Frontend {
 	var all []view.Frontend
 	at := map[sort]int{}
 	for _, f := range s.Frontends {
-		if f.State != view.Served || f.Address.Addr().IsLoopback() || !slices.ContainsFunc(f.Endpoints, getsConnections) {
+		if !examined(f) {
 			continue
 		}
 		key := sort{f.Kind, inet.FamilyOf(f.Address.Addr())}
 		switch i, known := at[key]; {
-		case slices.ContainsFunc(suspects, f.Is):
-			all = append(all, f)
 		case !known:
 			at[key], all = len(all), append(all, f)
 		case all[i].Protocol != tcp && f.Protocol == tcp:
@@ -250,7 +261,7 @@ func endpointsHere(v *view.View) []netip.Addr {
 
 // Walked combines a path with its explanation.
 func Walked(p Path, x explain.Explanation) Walk {
-	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons, Opens: x.Opens}
+	return Walk{Path: p, Verdict: x.Verdict, Causes: x.Causes}
 }
 
 // ToConnect lists the walks on which doctor opens a connection: one for each Service, and then the remaining frontends.
@@ -305,26 +316,17 @@ func checkVital(f Facts) []finding.Finding {
 }
 
 // checkPaths reports each cause that stops, or may stop, packets to Services, with the affected paths.
-func checkPaths(f Facts) []finding.Finding {
-	var found []finding.Finding
-	var order []string
-	causes := map[string]*cause{}
+func checkPaths(f Facts) (found []finding.Finding) {
+	var causes []*cause
 	for _, w := range f.Walks {
-		severity, problem := w.judge(w.Reasons)
-		if problem == "" {
-			continue
+		for _, e := range w.effects() {
+			if _, problem := e.judge(""); problem != "" {
+				causes = join(causes, e)
+			}
 		}
-		_, general := w.judge(withoutAddresses(w.Reasons))
-		if causes[general] == nil {
-			causes[general], order = &cause{severity: severity, problem: problem}, append(order, general)
-		}
-		causes[general].add(w, severity, problem, general)
 	}
-	for _, general := range order {
-		if general == unexplained {
-			f.explainFailures(causes[general])
-		}
-		found = append(found, causes[general].finding())
+	for _, c := range causes {
+		found = append(found, c.finding(&f))
 	}
 	return found
 }

@@ -179,7 +179,7 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 	} {
 		w := Walk{
 			Path:    Path{Question: explain.Question{To: kernel.ServerKey{Addr: at("10.96.0.1:443")}}, Service: "default/kubernetes", Sender: c.sender, Vital: c.vital},
-			Verdict: c.verdict, Reasons: []string{"because"}, Connected: c.connect.tried, Failure: c.connect.failure,
+			Verdict: c.verdict, Causes: []explain.Cause{{Text: "because", Verdict: c.verdict}}, Connected: c.connect.tried, Failure: c.connect.failure,
 		}
 		found := checkPaths(Facts{Walks: []Walk{w}})
 		var severity finding.Severity
@@ -192,7 +192,8 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 	}
 }
 
-// TestPathsToSuspects: each suspicious frontend has its paths, even if its Service has another one of the same kind and the limit is reached.
+// TestPathsToSuspects: the frontend of each chosen connection has its paths, even if its Service has another one of the same kind and the limit is
+// reached.
 func TestPathsToSuspects(t *testing.T) {
 	v := &view.View{Node: view.Node{Name: "node-a"}}
 	for i := range 80 {
@@ -206,7 +207,11 @@ func TestPathsToSuspects(t *testing.T) {
 		v.Services = append(v.Services, s)
 	}
 	suspects := []kernel.ServerKey{{Addr: at("10.96.0.79:2"), Protocol: inet.TCP}, {Addr: at("10.96.0.79:3"), Protocol: inet.TCP}}
-	paths := Paths(v, Choice{Servers: suspects})
+	var choice Choice
+	for _, key := range suspects {
+		choice.Connections = append(choice.Connections, explain.Question{To: key, From: outsiders[inet.IPv4]})
+	}
+	paths := Paths(v, choice)
 	for _, key := range suspects {
 		if !slices.ContainsFunc(paths, func(p Path) bool { return p.To == key && p.Sender == fromNode }) {
 			t.Errorf("no path to %s", key)
@@ -222,7 +227,15 @@ func TestPathsToSuspects(t *testing.T) {
 func TestOneCauseIsOneFinding(t *testing.T) {
 	walk := func(service, addr string, from Sender, reasons ...string) Walk {
 		to := kernel.ServerKey{Addr: at(addr), Protocol: inet.TCP}
-		return Walk{Path: Path{Question: explain.Question{To: to, From: to.Addr.Addr()}, Service: service, Sender: from}, Verdict: explain.Stops, Reasons: reasons}
+		w := Walk{Path: Path{Question: explain.Question{To: to, From: to.Addr.Addr()}, Service: service, Sender: from}, Verdict: explain.Stops}
+		for _, reason := range reasons {
+			c := explain.Cause{Text: reason, Verdict: explain.Stops}
+			if _, rule, found := strings.Cut(reason, "rule: "); found {
+				c.Rules = []string{rule}
+			}
+			w.Causes = append(w.Causes, c)
+		}
+		return w
 	}
 	const six, four = "the address fd00::10 is not bound to kube-ipvs0", "the address 10.96.0.9 is not bound to kube-ipvs0"
 	found := checkPaths(Facts{Walks: []Walk{
@@ -252,12 +265,84 @@ func TestOneCauseIsOneFinding(t *testing.T) {
 	}
 }
 
+// TestFindingsShareNoCause: no two findings name the same foreign rule or the same state of an object, and each cause of a path that does not work
+// is in a finding with this path.
+func TestFindingsShareNoCause(t *testing.T) {
+	rules := []string{"-d 10.96.0.1/32 -j A", "-d 10.96.0.2/32 -j B", "-s 10.244.0.0/16 -j C"}
+	states := []string{"the set X lacks %s", "the address %s is not bound", "could not read Y"}
+	verdicts := []explain.Verdict{explain.Stops, explain.Partly, explain.Unclear, explain.Depends, explain.Differs}
+	rapid.Check(t, func(t *rapid.T) {
+		var facts Facts
+		for i := range rapid.IntRange(1, 12).Draw(t, "paths") {
+			to := kernel.ServerKey{Addr: at(fmt.Sprintf("10.96.1.%d:80", i)), Protocol: inet.TCP}
+			sender := rapid.SampledFrom([]Sender{fromNode, fromPod, fromOutside}).Draw(t, "sender")
+			w := Walk{Path: Path{Question: explain.Question{To: to, From: to.Addr.Addr()}, Service: fmt.Sprintf("default/s%d,", i), Sender: sender}, Verdict: explain.Passes}
+			for range rapid.IntRange(0, 4).Draw(t, "causes") {
+				c := explain.Cause{Verdict: rapid.SampledFrom(verdicts).Draw(t, "verdict")}
+				endpoint := fmt.Sprintf("10.244.0.%d", rapid.IntRange(1, 9).Draw(t, "endpoint"))
+				if rapid.Bool().Draw(t, "foreign") {
+					c.Rules = slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(rapid.SampledFrom(rules), 1, 2).Draw(t, "rules"))))
+					c.Text = "packets of " + endpoint + " stop; rule: " + strings.Join(c.Rules, ", ")
+				} else {
+					c.Text = strings.Replace(rapid.SampledFrom(states).Draw(t, "state"), "%s", endpoint, 1)
+					c.Verdict = map[bool]explain.Verdict{true: explain.Unclear, false: c.Verdict}[strings.Contains(c.Text, "read")]
+				}
+				w.Causes = append(w.Causes, c)
+				w.Verdict = slices.MinFunc([]explain.Verdict{w.Verdict, c.Verdict}, worse)
+			}
+			facts.Walks = append(facts.Walks, w)
+		}
+		found := checkPaths(facts)
+		for _, cause := range append(slices.Clone(rules), "the set X lacks", "is not bound", "could not read Y") {
+			var named []finding.Finding
+			for _, f := range found {
+				if strings.Contains(f.Problem, cause) {
+					named = append(named, f)
+				}
+			}
+			for _, w := range facts.Walks {
+				has := slices.ContainsFunc(w.Causes, func(c explain.Cause) bool { return strings.Contains(c.Text, cause) })
+				if has && (len(named) != 1 || len(named[0].Evidence) <= shown && !strings.Contains(strings.Join(named[0].Evidence, " "), w.Service)) {
+					t.Fatalf("%q affects %s, and is named by %d findings: %+v\nof %+v", cause, w, len(named), named, found)
+				}
+			}
+		}
+	})
+}
+
+// TestOneRuleIsOneFinding: a rule that affects each endpoint and each client in another way is one cause. Rules that affect the same path are not.
+// A connection that opens does not clear a rule against later packets.
+func TestOneRuleIsOneFinding(t *testing.T) {
+	walk := func(sender Sender, verdict explain.Verdict, causes ...explain.Cause) Walk {
+		to := kernel.ServerKey{Addr: at("10.96.0.1:80"), Protocol: inet.TCP}
+		return Walk{Path: Path{Question: explain.Question{To: to, From: to.Addr.Addr()}, Service: "default/a", Sender: sender}, Verdict: verdict, Causes: causes, Connected: true}
+	}
+	zone, count := []string{"-j CT --zone 9"}, []string{"ct packets > 3 drop"}
+	var have []string
+	for _, f := range checkPaths(Facts{Walks: []Walk{
+		walk(fromPod, explain.Partly, explain.Cause{Text: "this rule may stop acknowledgments: ct packets > 3 drop", Verdict: explain.Unclear, Rules: count, Later: true},
+			explain.Cause{Text: "replies of 10.244.0.1 belong to no connection; rule: -j CT --zone 9", Verdict: explain.Partly, Rules: zone},
+			explain.Cause{Text: "replies of 10.244.0.2 belong to no connection; rule: -j CT --zone 9", Verdict: explain.Partly, Rules: zone}),
+		walk(fromNode, explain.Unclear, explain.Cause{Text: "acknowledgments belong to no connection; rule: -j CT --zone 9", Verdict: explain.Unclear, Rules: zone},
+			explain.Cause{Text: "this rule may stop data packets: ct packets > 3 drop", Verdict: explain.Unclear, Rules: count, Later: true}),
+	}}) {
+		have = append(have, fmt.Sprint(f.Severity, ": ", f.Problem))
+	}
+	want := []string{
+		"warning: doctor cannot tell whether packets arrive: this rule may stop acknowledgments: ct packets > 3 drop",
+		"warning: some connections to Services fail: replies of ADDRESS belong to no connection; rule: -j CT --zone 9",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("findings:\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestAgentElsewhere: if the agent runs in another network namespace, doctor reports that, and nothing that follows from it.
 func TestAgentElsewhere(t *testing.T) {
 	n := well()
 	n.View.Node.NetworkNamespace, n.Namespace = "net:[1]", "net:[2]"
 	n.View.Services = []view.Service{{Namespace: "default", Name: "kubernetes"}}
-	n.Walks = []Walk{{Path: Path{Service: "default/web"}, Verdict: explain.Stops, Reasons: []string{"the device kube-ipvs0 does not exist"}}}
+	n.Walks = []Walk{{Path: Path{Service: "default/web"}, Verdict: explain.Stops, Causes: []explain.Cause{{Text: "the device kube-ipvs0 does not exist", Verdict: explain.Stops}}}}
 	report := Examine(n.Facts)
 	if len(report.Findings) != 1 || report.Verdict != string(finding.Broken) || !strings.Contains(fmt.Sprint(report.Findings[0].Evidence), "net:[1]") || len(report.Unchecked) == 0 {
 		t.Errorf("report %+v", report)
@@ -289,7 +374,7 @@ func TestPathsOfClients(t *testing.T) {
 		have = append(have, fmt.Sprintf("%s from %s, %s", p.To.Addr, p.Sender, p.From))
 	}
 	want := []string{
-		"10.96.0.7:80 from this node, 10.96.0.7", "10.96.0.7:80 from a pod, 10.244.0.8", "203.0.113.1:80 from a pod, 10.244.0.9", "203.0.113.1:80 from outside, 198.51.100.0",
+		"203.0.113.1:80 from a pod, 10.244.0.9", "203.0.113.1:80 from outside, 198.51.100.0", "10.96.0.7:80 from this node, 10.96.0.7", "10.96.0.7:80 from a pod, 10.244.0.8",
 		"10.96.0.7:80 from a pod, 10.244.0.9", "10.96.0.7:80 from outside, 198.51.100.11",
 	}
 	if !slices.Equal(have, want) {

@@ -10,9 +10,9 @@ import (
 
 // Sample selects the virtual servers to which doctor traces packets if no agent responds.
 type Sample struct {
-	// Suspects are always in the sample.
-	Suspects []kernel.ServerKey
-	keys     []kernel.ServerKey
+	// Choice is always in the sample.
+	Choice
+	keys []kernel.ServerKey
 }
 
 const ofEachFamily = 4
@@ -25,7 +25,7 @@ func (s *Sample) Take(key kernel.ServerKey) bool {
 			family++
 		}
 	}
-	if slices.Contains(s.Suspects, key) {
+	if s.includes(key) {
 		return true
 	}
 	if family == ofEachFamily || key.Protocol != inet.TCP || key.Addr.Port() == 0 {
@@ -35,14 +35,18 @@ func (s *Sample) Take(key kernel.ServerKey) bool {
 	return true
 }
 
-// Paths returns the paths from this node to the virtual servers that have endpoints for new connections.
+// Paths returns the paths from this node to the virtual servers that have endpoints for new connections, and the paths of the chosen connections.
 func (s *Sample) Paths(k *explain.Kernel) (all []Path) {
-	for _, key := range append(s.keys, s.Suspects...) {
-		if slices.ContainsFunc(k.Servers[key].Destinations, kernel.ObservedDestination.TakesConnections) {
-			all = append(all, Path{
-				Question: explain.Question{To: key, From: key.Addr.Addr()}, Service: "the virtual server", Sender: fromNode, Open: key.Protocol == inet.TCP,
-			})
+	add := func(q explain.Question) {
+		if sender := s.sender(q); !among(all, q) && slices.ContainsFunc(k.Servers[q.To].Destinations, kernel.ObservedDestination.TakesConnections) {
+			all = append(all, Path{Question: q, Service: "the virtual server", Sender: sender, Open: sender == fromNode && q.To.Protocol == inet.TCP})
 		}
+	}
+	for _, key := range s.keys {
+		add(explain.Question{To: key, From: key.Addr.Addr()})
+	}
+	for _, q := range s.Connections {
+		add(q)
 	}
 	return all
 }

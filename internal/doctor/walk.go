@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
@@ -12,9 +11,7 @@ import (
 type Walk struct {
 	Path
 	Verdict explain.Verdict
-	Reasons []string
-	// Opens is true if rules stop only packets that follow the first one, so a connection to the Service opens.
-	Opens bool
+	Causes  []explain.Cause
 	// Connected is true if doctor tried to open a connection. Failure is its error, or "" if it succeeded.
 	Connected bool
 	Failure   string
@@ -33,20 +30,20 @@ func (w Walk) String() string {
 }
 
 // judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, the result of a real
-// connection decides.
-func (w Walk) judge(reasons []string) (finding.Severity, string) {
-	why, failed, severity := strings.Join(reasons, "; "), w.Failure != "", finding.Warning
-	if failed && w.Vital {
+// connection decides, which proves nothing about later packets.
+func (e effect) judge(why string) (finding.Severity, string) {
+	failed, severity := e.Failure != "", finding.Warning
+	if failed && e.Vital {
 		severity = finding.Broken
 	}
-	switch w.Verdict {
+	switch e.verdict {
 	case explain.Partly:
-		return w.partly(), "some connections to Services fail: " + why
+		return e.partly(), "some connections to Services fail: " + why
 	case explain.Stops, explain.NoService:
 		switch {
-		case w.Connected && !failed && !w.Opens:
+		case e.Connected && !failed && !e.later:
 			return finding.Warning, "explain reports that packets do not arrive, but a connection succeeded: " + why
-		case w.Sender == fromOutside:
+		case e.Sender == fromOutside:
 			return finding.Warning, "clients outside this node do not reach Services: " + why
 		}
 		return finding.Broken, "packets to Services do not arrive: " + why
@@ -64,7 +61,7 @@ func (w Walk) judge(reasons []string) (finding.Severity, string) {
 	switch {
 	case failed:
 		return severity, "connections fail, and this may be the reason: " + why
-	case w.Connected:
+	case e.Connected && !e.later:
 		return "", ""
 	}
 	return severity, "doctor cannot tell whether packets arrive: " + why

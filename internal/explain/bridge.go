@@ -28,7 +28,6 @@ func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (e
 		"between the bridge's ports, so the reply keeps the endpoint's own address; run on the host: %s",
 		client, p.out, d.Addr, kernel.FilterBridges(p.family))
 	e.step("reply", "bridge "+p.out, says, verdict)
-	e.reason("%s", says)
-	e.partly, e.depends = e.partly || everyone, true
+	e.reason(map[bool]Verdict{true: Partly, false: Depends}[everyone], nil, "%s", says)
 	return everyone
 }

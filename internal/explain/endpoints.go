@@ -137,17 +137,15 @@ func (e *explaining) reachable(p *packet, endpoint netip.AddrPort) bool {
 	if mark := e.routingMark(p); mark != 0 {
 		marked := e.k.Arrivals[Arrival{To: endpoint.Addr(), Mark: mark}]
 		if command += fmt.Sprintf(" mark 0x%x", mark); marked.Failure == "" && marked != route {
-			e.unclear = true
-			e.reason("a routing rule may send marked packets to endpoint %s elsewhere; commands: ip rule, %s", endpoint, command)
+			e.reason(Unclear, nil, "a routing rule may send marked packets to endpoint %s elsewhere; commands: ip rule, %s", endpoint, command)
 		}
 		route = marked
 	}
 	if route.Failure == "" {
 		return true
 	}
-	e.partly = true
 	e.step("route", command, "the kernel drops packets to the endpoint: "+route.Failure, Stops)
-	e.reason("packets to endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
+	e.reason(Partly, nil, "packets to endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
 	return false
 }
 
@@ -159,9 +157,8 @@ func (e *explaining) replyRouted(back *packet, endpoint netip.AddrPort) bool {
 		return true
 	}
 	command := fmt.Sprintf("ip route get %s from %s iif %s", client, endpoint.Addr(), back.in)
-	e.partly = true
 	e.step("reply, route", command, "the kernel drops the endpoint's replies: "+route.Failure, Stops)
-	e.reason("replies of endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
+	e.reason(Partly, nil, "replies of endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
 	return false
 }
 
@@ -182,8 +179,7 @@ func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) b
 	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) }) // drop steps that another endpoint has already added
 	e.add(w, subject)
 	if !passed {
-		e.partly = true
-		e.reason("%s endpoint %s are stopped: %s; rule: %s", what, endpoint, last.Message, last.Object)
+		e.reason(Partly, w.foreignOf(last.Object), "%s endpoint %s are stopped: %s; rule: %s", what, endpoint, last.Message, last.Object)
 	}
 	return passed
 }

@@ -27,8 +27,7 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	}
 	if elsewhere := v.Elsewhere(k.Namespace); elsewhere != "" {
 		e.step("kernel", "readlink /proc/self/ns/net", "not read, because it is not the agent's", Unknown)
-		e.reason("%s, where the agent's objects are not visible; run the command where the agent runs, or the agent in the node's own network namespace", elsewhere)
-		e.unknown = true
+		e.reason(Unknown, nil, "%s, where the agent's objects are not visible; run the command where the agent runs, or the agent in the node's own network namespace", elsewhere)
 	} else {
 		e.follow()
 		e.compare()
@@ -57,8 +56,6 @@ type explaining struct {
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
 	stopped  bool
-	// foreign are the other programs' rules that stop or may stop the packet or a reply.
-	foreign []string
 	// node is the name of this node. alone is the kernel without other programs' rules.
 	node  string
 	alone *Kernel
@@ -98,33 +95,6 @@ func (e *explaining) step(at, object, says string, v Verdict) {
 func (e *explaining) stepOnce(at, object, says string, v Verdict) {
 	if s := (Step{at, object, says, v}); !slices.Contains(e.out.Steps, s) {
 		e.out.Steps = append(e.out.Steps, s)
-	}
-}
-
-func (e *explaining) fail(at, object, says string) {
-	e.step(at, object, says, Stops)
-	e.reason("%s", says)
-	e.stopped = true
-}
-
-// absent records a missing object of the agent. If no agent is known to be active, this is not a failure: another proxy
-// may serve the Service without the object.
-func (e *explaining) absent(at, object, says string) {
-	if e.active() {
-		e.fail(at, object, says)
-		return
-	}
-	if !e.inactive() { // unreadable ipsets do not prove that no agent is active
-		e.couldNotRead(Sets)
-	}
-	e.step(at, object, says, Unknown)
-	e.unknown = true
-}
-
-func (e *explaining) reason(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(e.out.Reasons, text) {
-		e.out.Reasons = append(e.out.Reasons, text)
 	}
 }
 
@@ -252,8 +222,7 @@ func (e *explaining) routingMark(p *packet) uint32 {
 		case yes:
 			return rule.Mark
 		case maybe:
-			e.unclear = true
-			e.reason("a routing rule for the mark 0x%x may send the packet elsewhere, and explain cannot evaluate the packet's mark", rule.Mark)
+			e.reason(Unclear, nil, "a routing rule for the mark 0x%x may send the packet elsewhere, and explain cannot evaluate the packet's mark", rule.Mark)
 		}
 	}
 	return 0
@@ -309,9 +278,8 @@ func (e *explaining) ipsets(p *packet) {
 func (e *explaining) otherChains(p *packet) {
 	for _, c := range e.k.Chains {
 		if c.Hook == kernel.HookOther && (c.Rules > 0 || c.Drops) && !p.sent {
-			e.unclear = true
 			e.stepOnce("nftables", c.String(), "explain does not read this chain's rules", Unclear)
-			e.reason("rules that explain does not read may stop packets: %s", c)
+			e.reason(Unclear, []string{c.String()}, "rules that explain does not read may stop packets: %s", c)
 		}
 	}
 }
@@ -327,12 +295,11 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	passes := w.passAll(p, e.before(p))
 	if e.add(w, "the packet"); !passes {
 		last := w.steps[len(w.steps)-1]
-		e.reason("stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
+		verdict := Stops
 		if w.redirected && !e.active() { // another proxy's rule
-			e.unknown = true
-		} else {
-			e.stopped = true
+			verdict = Unknown
 		}
+		e.reason(verdict, w.foreignOf(last.Object), "stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
 		return false
 	}
 	return p.sent || e.routingMark(p) == 0 || e.routed(p)
@@ -340,28 +307,12 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 
 func (e *explaining) add(w *walk, what string) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
-	e.foreign = append(e.foreign, w.foreign...)
-	e.mayStop(w, what)
+	e.mayStop(w, what, false)
 	for _, chain := range w.unread {
-		e.unclear = true
-		e.reason("nftables rules may stop %s; explain does not evaluate them: %s", what, chain)
+		e.reason(Unclear, []string{chain}, "nftables rules may stop %s; explain does not evaluate them: %s", what, chain)
 	}
 	for _, rule := range w.untracks {
-		e.depends = true
-		e.reason("this rule disables connection tracking, and untracked packets are not masqueraded: %s", rule)
-	}
-}
-
-func (e *explaining) mayStop(w *walk, what string) {
-	e.uncertain = append(e.uncertain, w.maybeStops...)
-	for _, rule := range w.maybeStops {
-		if w.opaque {
-			e.unclear = true
-			e.reason("this rule may stop %s; explain cannot evaluate all of its matches: %s", what, rule)
-			continue
-		}
-		e.depends = true
-		e.reason("this rule stops, or may stop, the packets of some clients: %s", rule)
+		e.reason(Depends, []string{rule}, "this rule disables connection tracking, and untracked packets are not masqueraded: %s", rule)
 	}
 }
 
@@ -393,7 +344,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	if !e.missing(Sets) && !e.recorded(server.Key) {
 		says += "; not created by kube-ipvs: it has no owner record"
 		if !e.inactive() {
-			e.reason("the virtual server %s has no owner record: another program created it, or the record is missing", server.Key)
+			e.reason(Passes, nil, "the virtual server %s has no owner record: another program created it, or the record is missing", server.Key)
 		}
 	}
 	e.step(at, e.shown("ipvsadm -A "+server.Server.String()), says, Passes)

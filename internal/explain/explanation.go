@@ -117,6 +117,17 @@ type Endpoint struct {
 	Source string `json:"source"`
 }
 
+// Cause is a reason with its effect.
+type Cause struct {
+	Text string
+	// Verdict is the effect of this cause alone. If it is Passes, the text is a note.
+	Verdict Verdict
+	// Rules are the rules or chains of other programs that the text names.
+	Rules []string
+	// Later is true if the cause affects only packets that follow the first one, so a connection opens.
+	Later bool
+}
+
 // Explanation is the trace of one packet, with its verdict.
 type Explanation struct {
 	Address  netip.AddrPort `json:"address"`
@@ -130,10 +141,9 @@ type Explanation struct {
 	// Owner is the Service that owns the frontend, if it differs from Service.
 	Owner   string  `json:"owner,omitempty"`
 	Verdict Verdict `json:"verdict"`
-	// Opens is true if rules stop only later packets of the connection.
-	Opens bool `json:"-"`
-	// Reasons explain why the packet does not arrive, or list differences from the wanted state.
+	// Reasons explain why the packet does not arrive, or list differences from the wanted state. They are the texts of Causes.
 	Reasons []string `json:"reasons"`
+	Causes  []Cause  `json:"-"`
 	Steps   []Step   `json:"steps"`
 	// Endpoints are the endpoints eligible for a new connection.
 	Endpoints []Endpoint `json:"endpoints"`

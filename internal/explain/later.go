@@ -87,8 +87,8 @@ func (e *explaining) laterPass(p *packet, hooks []segment, what string) bool {
 	var steps []Step
 	if !passed {
 		steps = append(steps, w.steps[len(w.steps)-1])
-		e.partly, e.out.Opens = true, true
-		e.reason("%s are stopped: %s; rule: %s", what, steps[0].Message, steps[0].Object)
+		text := fmt.Sprintf("%s are stopped: %s; rule: %s", what, steps[0].Message, steps[0].Object)
+		e.because(Cause{text, Partly, w.foreignOf(steps[0].Object), true})
 	}
 	w.maybeStops = slices.DeleteFunc(w.maybeStops, func(rule string) bool { return slices.Contains(e.uncertain, rule) })
 	for _, s := range w.steps {
@@ -103,7 +103,7 @@ func (e *explaining) laterPass(p *packet, hooks []segment, what string) bool {
 		}
 		e.stepOnce(at, s.Object, s.Message, s.Verdict)
 	}
-	e.mayStop(w, what)
+	e.mayStop(w, what, true)
 	return passed
 }
 

@@ -23,12 +23,10 @@ func (e *explaining) marked(p *packet) bool {
 		case yes:
 			says := fmt.Sprintf("the packet has the mark 0x%x, so IPVS uses the virtual server for this mark instead of the Service's", p.mark)
 			e.step("ipvs", object, says+" ("+destinations(s)+")", Stops)
-			e.reason("%s; command: %s; the rule that sets the mark: %s", says, object, p.marker)
-			e.stopped = true
+			e.reason(Stops, []string{p.marker}, "%s; command: %s; the rule that sets the mark: %s", says, object, p.marker)
 			return true
 		case maybe:
-			e.unclear = true
-			e.reason("IPVS uses the virtual server for the mark 0x%x instead of the Service's if the packet has this mark, and explain cannot evaluate "+
+			e.reason(Unclear, []string{p.marker}, "IPVS uses the virtual server for the mark 0x%x instead of the Service's if the packet has this mark, and explain cannot evaluate "+
 				"the packet's mark; command: %s; the rule that sets the mark: %s", s.Key.Mark, object, p.marker)
 		}
 	}

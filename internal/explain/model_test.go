@@ -86,7 +86,7 @@ var modelTargets = map[string]string{
 	"-j LOG": "raw mangle nat filter", "-j DROP": "raw mangle filter", "-j TTL --ttl-set 1": "mangle", "-j TTL --ttl-set 64": "mangle",
 	"-j TEE --gateway 192.0.2.9": "mangle", "-j MARK --set-xmark 0x0/0xffffffff": "mangle", "-j MARK --set-xmark 0x1/0x1": "raw mangle",
 	"-j CT --zone 9": "raw", "-j CT --zone-orig 9": "raw", "-j CT --zone-reply 9": "raw",
-	"-j SNAT --to-source 172.31.200.1": "nat", "-j SNAT --to-source " + node: "nat", "-j MASQUERADE": "nat",
+	"-j SNAT --to-source 172.31.200.1": "nat", "-j SNAT --to-source " + node: "nat", "-j MASQUERADE": "nat", "-j ACCEPT": "nat", "-j RETURN": "nat", "-g KIPVS-NONE": "nat",
 }
 
 // modelRuleAt is a foreign rule in a built-in chain.
@@ -114,6 +114,8 @@ func (r modelRuleAt) stops(v visit, from, endpoint string) bool {
 		return opens && marked && far && from != somePod
 	case "-j SNAT --to-source 172.31.200.1":
 		return far
+	case "-j ACCEPT", "-j RETURN", "-g KIPVS-NONE": // the packet skips the agent's rules
+		return opens && far && from != somePod
 	}
 	return false
 }
@@ -169,6 +171,9 @@ func TestForeignRulesChangeTheVerdict(t *testing.T) {
 		want := slices.ContainsFunc([]string{pod, otherPod}, func(endpoint string) bool { return r.breaks(from, endpoint) })
 		if clear := e.Verdict == explain.Passes && len(e.Reasons) == 0; clear == want {
 			rt.Fatalf("%s %s %s %s from %s: broken in the model: %t, got\n%s", table, chain, match, target, from, want, steps(e))
+		}
+		if want && !slices.ContainsFunc(e.Causes, func(c explain.Cause) bool { return strings.Contains(strings.Join(c.Rules, " "), target) }) {
+			rt.Fatalf("%s %s %s %s from %s: no cause has the rule:\n%s", table, chain, match, target, from, steps(e))
 		}
 	})
 }
@@ -266,6 +271,18 @@ func TestSources(t *testing.T) {
 		"nftables, masquerade":      {nft(kernel.NFTSourceNAT{Addresses: [2]int{-1, -1}, Ports: [2]int{-1, -1}, Masquerade: true}), explain.Passes, "", someNode},
 		"accepted earlier": {chain("-p tcp -j ACCEPT"),
 			explain.Partly, "prevents masquerading by the agent's rules; rule: -t nat -A POSTROUTING -p tcp -j ACCEPT", client},
+		"returned earlier": {chain("-d " + otherPod + " -j RETURN"),
+			explain.Partly, "prevents masquerading by the agent's rules; rule: -t nat -A POSTROUTING -d " + otherPod, someNode},
+		"returned for some": {chain("-m statistic --mode random --probability 0.5 -j RETURN"), explain.Unclear, "POSTROUTING -m statistic", ""},
+		"led to another chain": {func(w *world) {
+			w.insert("nat", "MINE", "-p udp -j ACCEPT")
+			w.insert("nat", "POSTROUTING", "-g MINE")
+		}, explain.Partly, "prevents masquerading by the agent's rules; rule: -t nat -A POSTROUTING -g MINE", client},
+		"returned to the agent's rules": {func(w *world) {
+			w.insert("nat", "MINE", "-j RETURN")
+			w.insert("nat", "POSTROUTING", "-j MINE")
+		}, explain.Passes, "", someNode},
+		"nftables, accepted earlier": {nft(kernel.NFTVerdict{Code: kernel.NFTAccept}), explain.Passes, "", someNode},
 		"mark cleared": {func(w *world) { w.insert("mangle", "POSTROUTING", "-j MARK --set-xmark 0x0/0xffffffff") }, explain.Partly,
 			"masquerading by the agent's rules; rule: -t mangle -A POSTROUTING -j MARK", client},
 		"mark restored": {func(w *world) { w.insert("mangle", "POSTROUTING", "-j CONNMARK --restore-mark") },

@@ -96,15 +96,14 @@ func (e *explaining) sourceReturns(w *walk, d kernel.ObservedDestination) bool {
 	here := e.here(d.Addr)
 	for _, n := range w.sources {
 		if n.ports > 0 && n.ports < fewPorts {
-			e.unclear = true
-			e.reason("this rule limits the number of source ports to %d; while all are in use, new connections to the same endpoint fail: %s", n.ports, n.rule)
+			e.reason(Unclear, []string{n.rule}, "this rule limits the number of source ports to %d; while all are in use, new connections to the same endpoint fail: %s", n.ports, n.rule)
 		}
 		own := e.k.isNodes(n)
 		if own == yes || here == yes && !n.first.IsLoopback() {
 			continue
 		}
 		says := fmt.Sprintf("replies of endpoint %s do not return to this node: the connection gets the source address %s, which this node does not have", d.Addr, n)
-		if !e.lost(says, n.rule, n.flow, own == no && here == no) {
+		if !e.lost(says, []string{n.rule}, n.flow, own == no && here == no) {
 			return false
 		}
 	}
@@ -125,22 +124,20 @@ func (e *explaining) masqueraded(w *walk, p *packet, d kernel.ObservedDestinatio
 		return true
 	}
 	says := fmt.Sprintf("replies of endpoint %s do not return to this node: another rule prevents masquerading by the agent's rules", d.Addr)
-	return e.lost(says, strings.Join(causes, ", "), f, here == no || hairpin)
+	return e.lost(says, causes, f, here == no || hairpin)
 }
 
 // lost records that replies are lost, or may be lost. known is false if explain cannot tell. It returns false if they are lost.
-func (e *explaining) lost(says, rule string, f flow, known bool) bool {
+func (e *explaining) lost(says string, rules []string, f flow, known bool) bool {
+	rule := strings.Join(rules, ", ")
 	switch {
 	case !known, !f.certain && f.on.opaque:
-		e.unclear = true
-		e.reason("explain cannot rule out that %s; rule: %s", says, rule)
+		e.reason(Unclear, rules, "explain cannot rule out that %s; rule: %s", says, rule)
 	case !f.certain:
-		e.depends = true
-		e.reason("for some clients, %s; rule: %s", says, rule)
+		e.reason(Depends, rules, "for some clients, %s; rule: %s", says, rule)
 	default:
-		e.partly = true
 		e.stepOnce("reply", rule, says, Stops)
-		e.reason("%s; rule: %s", says, rule)
+		e.reason(Partly, rules, "%s; rule: %s", says, rule)
 		return false
 	}
 	return true

@@ -4,62 +4,105 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// maxChecks limits the rules and set elements that Suspects compares with packets.
-const maxChecks = 50_000_000
+// policies matches the rules of network policies, by the names that network plugins give their chains and tables.
+var policies = regexp.MustCompile(`^-t \S+ -A (cali-|KUBE-ROUTER-|KUBE-POD-FW-|KUBE-NWPLCY-|WEAVE-NPC|CILIUM_|ANTREA-)|` +
+	`list chain \S+ (calico|kube-router|\S*network-polic|antrea|\S+ (\S*cali-|KUBE-ROUTER-|KUBE-POD-FW-|KUBE-NWPLCY-))`)
 
-// packets is the number of packets of each connection that Suspects traces.
-const packets = 3
+// Search selects the connections that Suspects traces.
+type Search struct {
+	// This node and Clients connect to every virtual server. Pods connect only to the first virtual servers of each family in Sample.
+	Clients, Pods []netip.Addr
+	Sample        []kernel.ServerKey
+	// Limit is the largest number of connections to return.
+	Limit int
+}
 
-// Suspects traces a new connection from this node and from each client to each virtual server with endpoints, up to the selection of an
-// endpoint. For each foreign rule that stops or may stop some of them, it returns the first and the last of these virtual servers, up to a
-// limit. Rules that stop few virtual servers come first: a random sample is unlikely to include one of these. left is the number of virtual
-// servers that it did not trace.
-func (k *Kernel) Suspects(clients []netip.Addr, limit int) (suspects []kernel.ServerKey, left int) {
+// Suspects are the result of a search.
+type Suspects struct {
+	Connections []Question
+	// Policed are the clients, other than this node, that a network policy stops, which is intended.
+	Policed []netip.Addr
+	// Untraced is the number of connections that were not traced, to limit the work.
+	Untraced int
+}
+
+const (
+	// maxChecks limits the rules and set elements that Suspects compares with packets on their way to virtual servers. It compares as many with
+	// packets on their way to endpoints and back.
+	maxChecks = 50_000_000
+	// packets is the number of packets of each connection that Suspects traces.
+	packets = 3
+	// eachFamily is the number of virtual servers of each family that Suspects uses from the sample.
+	eachFamily = 4
+)
+
+// Suspects traces new connections from clients to virtual servers with endpoints: in the sample to the endpoints and back, and otherwise up to
+// the selection of an endpoint. For each foreign rule that may break some of them, it returns the first and the last of these connections.
+// Rules that break few connections come first: a random sample is unlikely to include one of these.
+func (k *Kernel) Suspects(s Search) Suspects {
+	t := tracing{k: k, checks: packets * (k.checks() + 1), left: map[bool]int{false: maxChecks, true: maxChecks}, byRule: map[string]*broken{}}
+	sample := someOf(s.Sample)
+	for _, key := range k.targets(sample) {
+		whole := slices.Contains(sample, key)
+		t.trace(Question{To: key, From: key.Addr.Addr()}, whole)
+		for _, client := range s.Clients {
+			t.trace(Question{To: key, From: client}, whole)
+		}
+		for _, pod := range s.Pods {
+			if whole && !slices.Contains(s.Clients, pod) {
+				t.trace(Question{To: key, From: pod}, whole)
+			}
+		}
+	}
+	t.found.Connections = t.rarest(s.Limit)
+	return t.found
+}
+
+// targets returns the sample, and the other virtual servers with endpoints.
+func (k *Kernel) targets(sample []kernel.ServerKey) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	for key, server := range k.Servers {
-		if slices.ContainsFunc(server.Destinations, kernel.ObservedDestination.TakesConnections) {
+		if !slices.Contains(sample, key) && slices.ContainsFunc(server.Destinations, kernel.ObservedDestination.TakesConnections) {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, kernel.ServerKey.Compare)
-	affordable := maxChecks / packets / (k.checks() + 1) / (len(clients) + 1)
-	if left = max(0, len(keys)-affordable); left > 0 {
-		keys = keys[:affordable]
-	}
-	type stops struct {
-		victims     int
-		first, last kernel.ServerKey
-	}
-	byRule := map[string]*stops{}
-	for _, key := range keys {
-		rules := map[string]bool{}
-		for _, client := range append([]netip.Addr{key.Addr.Addr()}, clients...) {
-			if client.Is4() == key.Addr.Addr().Is4() {
-				k.stoppers(Question{To: key, From: client}, rules)
-			}
-		}
-		for rule := range rules {
-			if byRule[rule] == nil {
-				byRule[rule] = &stops{first: key}
-			}
-			byRule[rule].victims, byRule[rule].last = byRule[rule].victims+1, key
+	return append(slices.Clone(sample), keys...)
+}
+
+// someOf returns the first virtual servers of each family.
+func someOf(all []kernel.ServerKey) (keys []kernel.ServerKey) {
+	count := map[inet.Family]int{}
+	for _, key := range all {
+		if family := key.Family(); count[family] < eachFamily && !slices.Contains(keys, key) {
+			count[family], keys = count[family]+1, append(keys, key)
 		}
 	}
-	rarest := func(a, b *stops) int { return cmp.Or(cmp.Compare(a.victims, b.victims), a.first.Compare(b.first)) }
-	for _, s := range slices.SortedFunc(maps.Values(byRule), rarest) {
-		for _, key := range []kernel.ServerKey{s.first, s.last} {
-			if len(suspects) < limit && !slices.Contains(suspects, key) {
-				suspects = append(suspects, key)
-			}
-		}
-	}
-	return suspects, left
+	return keys
+}
+
+// tracing is the progress of a search. checks is an upper bound for the comparisons on one connection's way to a virtual server, and left are the
+// comparisons that remain for connections that are traced in part, and as a whole.
+type tracing struct {
+	k      *Kernel
+	checks int
+	left   map[bool]int
+	byRule map[string]*broken
+	found  Suspects
+}
+
+// broken are the connections that a rule may break.
+type broken struct {
+	policy      bool
+	count       int
+	first, last Question
 }
 
 // checks is an upper bound for the comparisons on one packet's way through all rules.
@@ -83,24 +126,60 @@ func (k *Kernel) checks() (n int) {
 	return n
 }
 
-// stoppers adds the foreign rules that stop or may stop a packet before an endpoint is selected.
-func (k *Kernel) stoppers(q Question, rules map[string]bool) {
-	e, w := &explaining{k: k, q: q}, &walk{k: k}
-	for _, phase := range append([]phase{opens}, laterPhases(q.To.Protocol)...) {
-		p := newPacket(k, q)
-		if p.phase = phase; phase != opens {
-			p.tracking, p.translated = established, k.Mode.NFTablesBalances()
+// trace traces a connection, unless that costs too much, and records the foreign rules that may break it.
+func (t *tracing) trace(q Question, whole bool) {
+	if q.From.Is4() != q.To.Addr.Addr().Is4() {
+		return
+	}
+	cost := t.checks
+	if server, _ := kernel.Match(t.k.Servers, q.To); whole {
+		cost *= 1 + 2*len(server.Destinations)
+	}
+	if t.left[whole] -= cost; t.left[whole] < 0 {
+		t.found.Untraced++
+		return
+	}
+	e := &explaining{k: t.k, q: q}
+	if p := newPacket(t.k, q); whole {
+		e.follow()
+	} else if e.beforeIPVS(p) && !e.marked(p) {
+		for _, phase := range laterPhases(q.To.Protocol) {
+			e.laterArrives(p, phase)
 		}
-		if !w.passAll(p, e.before(p)) {
-			break
+	}
+	for _, c := range e.out.Causes {
+		for _, rule := range c.Rules {
+			t.add(rule, q)
 		}
-		for _, s := range k.MarkServers {
-			if phase == opens && p.selects(s) != no {
-				rules[p.marker] = true
+	}
+}
+
+func (t *tracing) add(rule string, q Question) {
+	b := t.byRule[rule]
+	if b == nil {
+		b = &broken{policy: policies.MatchString(rule), first: q}
+		t.byRule[rule] = b
+	}
+	if b.policy && q.From != q.To.Addr.Addr() && !slices.Contains(t.found.Policed, q.From) {
+		t.found.Policed = append(t.found.Policed, q.From)
+	}
+	if b.last != q {
+		b.count, b.last = b.count+1, q
+	}
+}
+
+// rarest returns connections for each rule, without those of network policies: first one for each rule, and then another one.
+func (t *tracing) rarest(limit int) (all []Question) {
+	rules := slices.DeleteFunc(slices.Collect(maps.Keys(t.byRule)), func(rule string) bool { return t.byRule[rule].policy })
+	slices.SortFunc(rules, func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.byRule[a].count, t.byRule[b].count), cmp.Compare(a, b))
+	})
+	for _, end := range []func(*broken) Question{func(b *broken) Question { return b.first }, func(b *broken) Question { return b.last }} {
+		for _, rule := range rules {
+			if q := end(t.byRule[rule]); len(all) < limit && !slices.Contains(all, q) {
+				all = append(all, q)
 			}
 		}
 	}
-	for _, rule := range w.foreign {
-		rules[rule] = true
-	}
+	return all
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestSuspectsCoverEveryRule: if a foreign rule stops packets to some virtual servers, then Suspects returns one of them.
+// TestSuspectsCoverEveryRule: if a foreign rule breaks some connections, then Suspects returns one of them.
 func TestSuspectsCoverEveryRule(t *testing.T) {
 	w := newWorld(t, slices.DeleteFunc(everyKind(), func(s *model.Service) bool {
 		return !slices.Contains([]string{"plain4", "ranged4", "sticky4"}, s.ID.Name)
@@ -28,8 +28,13 @@ func TestSuspectsCoverEveryRule(t *testing.T) {
 	servers = slices.DeleteFunc(servers, func(k kernel.ServerKey) bool {
 		return k.Family() != inet.IPv4 || k.Addr.Port() == 0 || len(w.kernel.Servers[k].Destinations) == 0
 	})
-	if suspects, left := w.kernel.Suspects([]netip.Addr{client}, len(servers)); len(servers) < 3 || len(suspects) > 0 || left > 0 {
-		t.Fatalf("without foreign rules: suspects %v of %d virtual servers, %d left", suspects, len(servers), left)
+	search := explain.Search{Clients: []netip.Addr{client}, Limit: 4}
+	if suspects := w.kernel.Suspects(search); len(servers) < 3 || len(suspects.Connections)+suspects.Untraced > 0 {
+		t.Fatalf("without foreign rules: %+v of %d virtual servers", suspects, len(servers))
+	}
+	var all []explain.Question
+	for _, to := range servers {
+		all = append(all, explain.Question{To: to, From: to.Addr.Addr()}, explain.Question{To: to, From: client})
 	}
 	plain := maps.Clone(w.kernel.Rules[inet.IPv4].Rules)
 	rapid.Check(t, func(t *rapid.T) {
@@ -50,29 +55,26 @@ func TestSuspectsCoverEveryRule(t *testing.T) {
 			}
 			rules[id] = append([]kernel.SavedRule{iptables.ParseRule(id, fmt.Sprintf("%s -m comment --comment n%d -j DROP", spec, i))}, rules[id]...)
 		}
-		suspects, _ := w.kernel.Suspects([]netip.Addr{client}, len(servers))
-		stopped := w.stoppedBy(suspects, client)
-		for rule, to := range w.stoppedBy(servers, client) {
-			if stopped[rule] == "" {
-				t.Fatalf("rule %s stops packets to %s, and to none of the suspects %v", rule, to, suspects)
+		suspects := w.kernel.Suspects(search).Connections
+		stopped := w.stoppedBy(suspects)
+		for rule, q := range w.stoppedBy(all) {
+			if _, found := stopped[rule]; !found {
+				t.Fatalf("rule %s breaks %v, and none of the suspects %v", rule, q, suspects)
 			}
 		}
 	})
 }
 
-// stoppedBy maps the foreign rules that explain names to a virtual server to which they stop or may stop packets. It identifies the rules by
-// their comments, and ignores replies, which Suspects does not trace.
-func (w *world) stoppedBy(servers []kernel.ServerKey, client netip.Addr) map[string]string {
-	by := map[string]string{}
-	for _, to := range servers {
-		for _, from := range []netip.Addr{to.Addr.Addr(), client} {
-			x := explain.Explain(w.kernel, w.view, w.view.Base, explain.Question{To: to, From: from})
-			for _, step := range x.Steps {
-				for i := range 4 {
-					name := fmt.Sprintf("--comment n%d ", i)
-					if stops := step.Verdict == explain.Stops || step.Verdict == explain.Depends; stops && strings.Contains(step.Object, name) && !strings.HasPrefix(step.At, "reply") {
-						by[name] = to.String()
-					}
+// stoppedBy maps the foreign rules that explain names to a connection that they break or may break. It identifies the rules by their comments, and
+// ignores replies, which Suspects does not trace outside its sample.
+func (w *world) stoppedBy(connections []explain.Question) map[string]explain.Question {
+	by := map[string]explain.Question{}
+	for _, q := range connections {
+		for _, step := range explain.Explain(w.kernel, w.view, w.view.Base, q).Steps {
+			for i := range 4 {
+				name := fmt.Sprintf("--comment n%d ", i)
+				if stops := step.Verdict == explain.Stops || step.Verdict == explain.Depends; stops && strings.Contains(step.Object, name) && !strings.HasPrefix(step.At, "reply") {
+					by[name] = q
 				}
 			}
 		}
@@ -80,22 +82,60 @@ func (w *world) stoppedBy(servers []kernel.ServerKey, client netip.Addr) map[str
 	return by
 }
 
-// TestSuspectsAreLimited: rules that stop few virtual servers come first, and the work is limited.
+// TestSuspectsAreLimited: rules that break few connections come first, and the work is limited.
 func TestSuspectsAreLimited(t *testing.T) {
 	w := newWorld(t, everyKind()...)
-	var rare kernel.ServerKey
-	for key := range w.kernel.Servers {
-		if key.Addr.Addr().String() == "10.96.1.11" {
-			rare = key
-		}
-	}
+	rare := clusterIPOf("10.96.1.11:80")
 	w.insert("filter", "OUTPUT", "-d 10.96.0.0/16 -j DROP")
-	w.insert("mangle", "OUTPUT", "-d "+rare.Addr.Addr().String()+" -j DROP")
-	if suspects, _ := w.kernel.Suspects(nil, 1); !slices.Equal(suspects, []kernel.ServerKey{rare}) {
+	w.insert("mangle", "OUTPUT", "-d 10.96.1.11 -j DROP")
+	if suspects := w.kernel.Suspects(explain.Search{Limit: 1}).Connections; len(suspects) != 1 || suspects[0] != (explain.Question{To: rare, From: rare.Addr.Addr()}) {
 		t.Errorf("suspects %v, want %v", suspects, rare)
 	}
 	w.kernel.OtherSets = map[string]kernel.OtherSet{"large": {Elements: make([]kernel.OtherElement, 60_000_000)}}
-	if suspects, left := w.kernel.Suspects(nil, 1); len(suspects) > 0 || left == 0 {
-		t.Errorf("suspects %v, %d left", suspects, left)
+	if suspects := w.kernel.Suspects(explain.Search{Limit: 1}); len(suspects.Connections) > 0 || suspects.Untraced == 0 {
+		t.Errorf("%+v", suspects)
+	}
+}
+
+func clusterIPOf(addr string) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
+}
+
+// TestSuspectsOfPods: a rule that breaks only connections of some pods is found in the sample, but rules of network policies do not count.
+func TestSuspectsOfPods(t *testing.T) {
+	w := newWorld(t, everyKind()...)
+	w.kernel.Routes = map[netip.Addr]kernel.Route{}
+	var pods []netip.Addr
+	for i := range 6 {
+		pod := netip.AddrFrom4([4]byte{10, 244, 9, byte(i)})
+		w.kernel.Routes[pod] = kernel.Route{Interface: fmt.Sprintf("cali%d", i)}
+		pods = append(pods, pod)
+	}
+	to := clusterIPOf("10.96.1.11:80")
+	for _, d := range w.kernel.Servers[to].Destinations {
+		w.kernel.Routes[d.Addr.Addr()] = kernel.Route{Interface: "eth0"}
+	}
+	search := explain.Search{Pods: pods, Sample: []kernel.ServerKey{to}, Limit: 9}
+	if s := w.kernel.Suspects(search); len(s.Connections)+len(s.Policed)+s.Untraced > 0 {
+		t.Fatalf("without foreign rules: %+v", s)
+	}
+	w.insert("raw", "PREROUTING", "-s 10.244.9.4/31 -j DROP")
+	w.insert("raw", "PREROUTING", "-i cali1 -j DROP")
+	w.insert("mangle", "POSTROUTING", "-o cali2 -m string --string x --algo bm -j DROP")
+	w.insert("mangle", "INPUT", "-s 10.244.9.0 -p tcp --tcp-flags PSH PSH -j DROP")
+	w.insert("filter", "cali-fw-cali3", "-j DROP")
+	w.insert("filter", "INPUT", "-i cali3 -j cali-fw-cali3")
+	s := w.kernel.Suspects(search)
+	var from []netip.Addr
+	for _, q := range s.Connections {
+		from = append(from, q.From)
+	}
+	slices.SortFunc(from, netip.Addr.Compare)
+	if want := slices.Concat(pods[:3], pods[4:]); !slices.Equal(from, want) || !slices.Equal(s.Policed, pods[3:4]) || s.Untraced != 0 {
+		t.Errorf("suspects from %v, want %v; %+v", from, want, s)
+	}
+	w.kernel.OtherSets = map[string]kernel.OtherSet{"large": {Elements: make([]kernel.OtherElement, 60_000_000)}}
+	if s := w.kernel.Suspects(search); len(s.Connections) > 0 || s.Untraced < len(pods) {
+		t.Errorf("%+v", s)
 	}
 }

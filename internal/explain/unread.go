@@ -13,12 +13,11 @@ func (e *explaining) couldNotRead(part Part) bool {
 	}
 	u := e.k.Unread[part]
 	if u.Absent {
-		e.reason("%s", u.Why)
+		e.reason(Passes, nil, "%s", u.Why)
 		return true
 	}
-	e.unclear = true
 	e.stepOnce("kernel", string(part), "not read: "+u.Why, Unknown)
-	e.reason("could not read the %s of this node: %s", part, u.Why)
+	e.reason(Unclear, nil, "could not read the %s of this node: %s", part, u.Why)
 	return true
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -117,13 +118,17 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues
 	}
-	for _, saved := range w.listing.Rules[id] {
+	rules := w.listing.Rules[id]
+	for i, saved := range rules {
 		a, unknown := evaluate(saved.Rule, w.k, p)
 		if a == no {
 			continue
 		}
 		on := f.only(a, unknown)
 		e := w.act(p, saved, on, depth)
+		if e == returned && w.inNAT && saved.Tag == "" && slices.ContainsFunc(rules[i:], func(r kernel.SavedRule) bool { return r.Tag != "" }) {
+			w.meddlers = append(w.meddlers, shownRule(p, saved).object)
+		}
 		if e == returned && !on.certain {
 			f = flow{on: f.on.and(on.on)}
 			continue
@@ -217,6 +222,14 @@ func (w *walk) stop(r shown, f flow, says string) end {
 	}
 	w.note(r.object, fmt.Sprintf("%s, unless it matches %s", says, w.exempts.text), Depends)
 	return accepted
+}
+
+// foreignOf returns the object if it is another program's rule.
+func (w *walk) foreignOf(object string) []string {
+	if !slices.Contains(w.foreign, object) {
+		return nil
+	}
+	return []string{object}
 }
 
 // other records a rule that explain cannot evaluate and that may stop the packet.

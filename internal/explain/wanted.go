@@ -60,8 +60,7 @@ func (e *explaining) compareRules() {
 }
 
 func (e *explaining) differs(format string, args ...any) {
-	e.different = true
-	e.reason(format+e.repair(), args...)
+	e.reason(Differs, nil, format+e.repair(), args...)
 }
 
 // repair describes who repairs a difference. Something may keep the agent from repairing it.
@@ -102,14 +101,14 @@ func (e *explaining) compareFrontend() {
 // explainState adds the reason if the frontend is not served to every client.
 func (e *explaining) explainState(f *view.Frontend) {
 	if f.State != view.Served && f.State != view.Missing {
-		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
+		e.reason(Passes, nil, "%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
 	}
 	if f.Owner != "" {
-		e.reason("the path leads to Service %s; Service %s is not served at this frontend", f.Owner, e.out.Service)
+		e.reason(Passes, nil, "the path leads to Service %s; Service %s is not served at this frontend", f.Owner, e.out.Service)
 	}
 	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
 		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
-		e.reason("client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
+		e.reason(Passes, nil, "client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
 	}
 }
 
@@ -169,16 +168,16 @@ func (e *explaining) inactive() bool {
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
-		e.reason("kube-ipvs is not active on this node: no agent responds, and none of its sets exists; " +
+		e.reason(Passes, nil, "kube-ipvs is not active on this node: no agent responds, and none of its sets exists; "+
 			"if Services work on this node, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
-		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
+		e.reason(Passes, nil, "the agent does not respond; the Service, its endpoints and the wanted state are unknown")
 	case e.accepted:
-		e.reason("the agent's process forwards connections to the node port of Service %s at another address of this node; explain that address instead", e.nodePort)
+		e.reason(Passes, nil, "the agent's process forwards connections to the node port of Service %s at another address of this node; explain that address instead", e.nodePort)
 	case e.elsewhere:
-		e.reason("no Service on this node has the address %s; explain traces only packets to Services", e.q.To.Addr.Addr())
+		e.reason(Passes, nil, "no Service on this node has the address %s; explain traces only packets to Services", e.q.To.Addr.Addr())
 	case e.nodePort == "":
-		e.reason("no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
+		e.reason(Passes, nil, "no Service on this node has the frontend %s/%s", e.q.To.Addr, e.q.To.Protocol)
 	}
 }
 

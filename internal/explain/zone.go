@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -34,19 +35,18 @@ func (w *walk) setZone(p *packet, r shown, v kernel.SetZone, f flow) {
 // sameZone checks that a later packet is tracked in the zone of its connection. Otherwise the kernel does not assign it to the connection, and
 // does not translate its addresses.
 func (e *explaining) sameZone(connection, packet uint16, of, in zone, what string) bool {
-	if of.rule == "" && in.rule == "" {
+	rules := slices.DeleteFunc(slices.Compact([]string{of.rule, in.rule}), func(rule string) bool { return rule == "" })
+	if len(rules) == 0 {
 		return true
 	}
-	rules := strings.TrimPrefix(strings.TrimSuffix(of.rule+", "+in.rule, ", "), ", ")
+	rule := strings.Join(rules, ", ")
 	says := what + " belong to no connection: connection tracking searches another zone"
 	switch {
 	case of.unknown || in.unknown:
-		e.unclear = true
-		e.reason("explain cannot rule out that %s; rule: %s", says, rules)
+		e.reason(Unclear, rules, "explain cannot rule out that %s; rule: %s", says, rule)
 	case connection != packet:
-		e.partly = true
-		e.stepOnce("connection tracking", rules, says, Stops)
-		e.reason("%s; rule: %s", says, rules)
+		e.stepOnce("connection tracking", rule, says, Stops)
+		e.reason(Partly, rules, "%s; rule: %s", says, rule)
 		return false
 	}
 	return true

@@ -106,8 +106,11 @@ func Word(name string) string {
 
 // Sort puts the most serious findings first.
 func Sort(found []Finding) {
-	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
+	slices.SortStableFunc(found, func(a, b Finding) int { return Compare(a.Severity, b.Severity) })
 }
+
+// Compare orders severities, the most serious first.
+func Compare(a, b Severity) int { return cmp.Compare(order[a], order[b]) }
 
 // Well is the verdict if no finding is worse than a notice.
 const Well = "well"

@@ -21,11 +21,9 @@ type Agent struct {
 	About func(context.Context, netip.Addr) ([]view.Service, error)
 }
 
-// maxSuspects limits the virtual servers that doctor examines because of foreign rules, and maxVictims the connections of single pods.
-// maxHalfOpen limits the half-open connections of clients outside that doctor examines.
+// maxSuspects limits the connections that doctor examines because of foreign rules, and maxHalfOpen the half-open connections of clients outside.
 const (
 	maxSuspects = 12
-	maxVictims  = 4
 	maxHalfOpen = 2
 )
 
@@ -41,21 +39,24 @@ func (m *Machine) follow(ctx context.Context, a Agent, look Look, facts *doctor.
 	choice := doctor.Choice{Pods: facts.ClientPods()}
 	look.Others, look.Outsiders = choice.Pods, true
 	s := newSelection(a.View, choice)
-	k := m.Kernel(ctx, s.look(look, doctor.Clients(choice.Pods)))
+	k := m.read(ctx, s, look, choice)
 	s.suspect(k, &choice, facts)
-	missing := slices.DeleteFunc(choice.Targets(), s.has)
+	var missing []kernel.ServerKey
+	for _, q := range choice.Connections {
+		if !s.has(q.To) && !slices.Contains(missing, q.To) {
+			missing = append(missing, q.To)
+		}
+	}
 	if len(missing) > 0 {
 		facts.View = a.with(ctx, missing, facts)
 	}
 	if next := newSelection(facts.View, choice); len(missing) > 0 || !s.covers(next) {
 		s = next
-		k = m.Kernel(ctx, s.look(look, doctor.Clients(choice.Pods)))
+		k = m.read(ctx, s, look, choice)
 	}
 	base := closestBase(k)
 	if a.View != nil {
 		base = a.View.Base
-	} else {
-		s.paths = s.sample.Paths(k)
 	}
 	for _, p := range s.paths {
 		facts.Walks = append(facts.Walks, doctor.Walked(p, explain.Explain(k, facts.View, base, p.Question)))
@@ -63,30 +64,42 @@ func (m *Machine) follow(ctx context.Context, a Agent, look Look, facts *doctor.
 	return k
 }
 
-// suspect adds the connections to the choice that foreign rules may stop, and half-open connections of clients outside. Pods that a network policy
+// read reads the kernel for a selection. Without a view, the paths are known only then.
+func (m *Machine) read(ctx context.Context, s *selection, look Look, choice doctor.Choice) *explain.Kernel {
+	clients := doctor.Clients(choice.Pods)
+	for _, q := range choice.Connections {
+		clients = append(clients, q.From)
+	}
+	k := m.Kernel(ctx, s.look(look, clients))
+	if s.sample != nil {
+		s.paths = s.sample.Paths(k)
+	}
+	return k
+}
+
+// suspect adds the connections to the choice that foreign rules may break, and half-open connections of clients outside. Pods that a network policy
 // stops come last, because that is intended.
 func (s *selection) suspect(k *explain.Kernel, choice *doctor.Choice, facts *doctor.Facts) {
-	var left int
-	if choice.Servers, left = k.Suspects(doctor.Clients(choice.Pods), maxSuspects); left > 0 {
-		facts.Unread = append(facts.Unread, fmt.Sprintf("foreign rules against single Services: too many rules; %d virtual servers are not traced", left))
-	}
-	var known []explain.Question
+	search := explain.Search{Clients: doctor.Clients(choice.Pods), Pods: choice.Pods, Limit: maxSuspects}
 	for _, p := range s.paths {
-		if slices.Contains(choice.Pods, p.From) {
-			known = append(known, p.Question)
-		}
+		search.Sample = append(search.Sample, p.To)
 	}
-	victims, policed, left := k.Victims(known, choice.Pods, maxVictims)
-	if left > 0 {
-		facts.Unread = append(facts.Unread, fmt.Sprintf("foreign rules against single pods: too many rules; packets of %d pods are not traced", left))
+	suspects := k.Suspects(search)
+	if suspects.Untraced > 0 {
+		facts.Unread = append(facts.Unread, fmt.Sprintf("foreign rules against single Services or pods: too many rules; %d connections are not traced", suspects.Untraced))
 	}
-	free := slices.DeleteFunc(slices.Clone(choice.Pods), func(pod netip.Addr) bool { return slices.Contains(policed, pod) })
-	choice.Pods = append(free, policed...)
-	choice.Connections = append(victims, doctor.HalfOpen(k, maxHalfOpen)...)
+	policed := func(pod netip.Addr) bool { return slices.Contains(suspects.Policed, pod) }
+	pods := choice.Pods
+	choice.Pods = slices.DeleteFunc(slices.Clone(pods), policed)
+	choice.Pods = append(choice.Pods, slices.DeleteFunc(slices.Clone(pods), func(pod netip.Addr) bool { return !policed(pod) })...)
+	choice.Connections = append(suspects.Connections, doctor.HalfOpen(k, maxHalfOpen)...)
 }
 
 // covers reports whether the selection includes all paths of another one.
 func (s *selection) covers(next *selection) bool {
+	if next.sample != nil && len(next.sample.Connections) > 0 {
+		return false
+	}
 	return !slices.ContainsFunc(next.paths, func(p doctor.Path) bool {
 		return !slices.ContainsFunc(s.paths, func(o doctor.Path) bool { return o.Question == p.Question })
 	})
@@ -131,7 +144,7 @@ type selection struct {
 func newSelection(v *view.View, choice doctor.Choice) *selection {
 	s := &selection{paths: doctor.Paths(v, choice), concern: map[kernel.ServerKey]bool{}}
 	if v == nil {
-		s.sample = &doctor.Sample{Suspects: choice.Servers}
+		s.sample = &doctor.Sample{Choice: choice}
 	}
 	for _, p := range s.paths {
 		s.concern[p.To], s.concern[p.To.AllPorts()] = true, true

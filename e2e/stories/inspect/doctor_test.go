@@ -29,6 +29,10 @@ func TestDoctorFollowsPaths(t *testing.T) {
 	}
 	endpoints := fmt.Sprintf("for a in %s %s %s; ", s.here.V4, s.also.V4, s.far.V4)
 	for name, c := range map[string]damage{
+		"packets after the third": {
+			"nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority -200; }'; nft add rule inet guard in tcp dport 80 ct packets '>' 3 drop",
+			"nft delete table inet guard", s.client.Host, finding.Broken, "data packets are stopped",
+		},
 		"policy": {
 			"iptables -A INPUT -i lo -j ACCEPT; iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; " +
 				"iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -P INPUT DROP",

@@ -37,7 +37,7 @@ func TestDoctorFollowsLinks(t *testing.T) {
 		{"overlapping network", "ip link add docker9 type bridge; ip addr add 10.244.2.1/26 dev docker9; ip link set docker9 up", "ip link del docker9",
 			s.client.Host, farIP, "leads to docker9"},
 		{"local route of the node", "ip route del local 192.168.50.11 dev eth0 table local",
-			"ip route add local 192.168.50.11 dev eth0 table local proto kernel scope host src 192.168.50.11", s.outside, plainIP, "192.168.50.11 on eth0"},
+			"ip route add local 192.168.50.11 dev eth0 table local proto kernel scope host src 192.168.50.11", s.outside, farIP, "192.168.50.11 on eth0"},
 	} {
 		s.node.MustRun(t, "sh", "-ec", c.spoil)
 		if got := c.from.Probe(cluster.TCP, c.to+":80", cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {

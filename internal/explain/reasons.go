@@ -1,0 +1,62 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (e *explaining) fail(at, object, says string) {
+	e.step(at, object, says, Stops)
+	e.reason(Stops, nil, "%s", says)
+}
+
+// absent records a missing object of the agent. If no agent is known to be active, this is not a failure: another proxy
+// may serve the Service without the object.
+func (e *explaining) absent(at, object, says string) {
+	if e.active() {
+		e.fail(at, object, says)
+		return
+	}
+	if !e.inactive() { // unreadable ipsets do not prove that no agent is active
+		e.couldNotRead(Sets)
+	}
+	e.step(at, object, says, Unknown)
+	e.unknown = true
+}
+
+// reason adds a reason for a verdict, or a note if the verdict is Passes. rules are the foreign rules that cause it.
+func (e *explaining) reason(v Verdict, rules []string, format string, args ...any) {
+	e.because(Cause{Text: fmt.Sprintf(format, args...), Verdict: v, Rules: rules})
+}
+
+func (e *explaining) because(c Cause) {
+	c.Rules = slices.DeleteFunc(slices.Clone(c.Rules), func(rule string) bool { return rule == "" })
+	switch c.Verdict {
+	case Stops:
+		e.stopped = true
+	case Unknown:
+		e.unknown = true
+	case Partly:
+		e.partly = true
+	case Unclear:
+		e.unclear = true
+	case Depends:
+		e.depends = true
+	case Differs:
+		e.different = true
+	}
+	if !slices.Contains(e.out.Reasons, c.Text) {
+		e.out.Reasons, e.out.Causes = append(e.out.Reasons, c.Text), append(e.out.Causes, c)
+	}
+}
+
+func (e *explaining) mayStop(w *walk, what string, later bool) {
+	e.uncertain = append(e.uncertain, w.maybeStops...)
+	for _, rule := range w.maybeStops {
+		c := Cause{"this rule stops, or may stop, the packets of some clients: " + rule, Depends, w.foreignOf(rule), later}
+		if w.opaque {
+			c.Text, c.Verdict = fmt.Sprintf("this rule may stop %s; explain cannot evaluate all of its matches: %s", what, rule), Unclear
+		}
+		e.because(c)
+	}
+}

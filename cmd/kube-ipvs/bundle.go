@@ -16,10 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/bundle"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 )
 
-func newBundle(m *machine.Machine) *cobra.Command {
-	b := bundleCommand{machine: m}
+func newBundle(m *machine.Machine, run commandLine) *cobra.Command {
+	b := bundleCommand{machine: m, command: run}
 	cmd := &cobra.Command{
 		Use:   "bundle [FILE | -]",
 		Short: "Create an archive for a bug report",
@@ -46,9 +47,13 @@ With -, the archive goes to stdout. The exit status is 0 if the archive is writt
 	return cmd
 }
 
+// commandLine runs a command line of this program, and returns its exit status.
+type commandLine func(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int
+
 type bundleCommand struct {
 	inspection
 	machine *machine.Machine
+	command commandLine
 	force   bool
 	file    string
 }
@@ -57,7 +62,7 @@ func (b *bundleCommand) run(cmd *cobra.Command, path string) error {
 	if out, isFile := cmd.OutOrStdout().(*os.File); path == "-" && isFile && term.IsTerminal(int(out.Fd())) {
 		return usageError{errors.New("stdout is a terminal; redirect it, or name a file"), cmd.CommandPath()}
 	}
-	v, _, _ := b.askWhy(cmd, agent.Query{}) // without an agent, status.json contains the reason
+	v, _, _ := status.Ask(cmd.Context(), b.socket, agent.Query{}) // without an agent, status.json contains the reason
 	manifest := &bundle.Manifest{Time: time.Now().UTC(), Version: version}
 	if v != nil {
 		manifest.Node = v.Node.Name
@@ -109,15 +114,15 @@ func (b *bundleCommand) commands() (parts []bundle.Part) {
 		args := append(strings.Fields(c.line), c.flags...)
 		parts = append(parts, bundle.Part{
 			File: c.name, Command: "kube-ipvs " + strings.Join(args, " "), Patience: c.patience,
-			Write: func(ctx context.Context, w io.Writer) error { return b.execute(ctx, args, w) },
+			Write: func(ctx context.Context, w io.Writer) error { return b.part(ctx, args, w) },
 		})
 	}
 	return parts
 }
 
-func (b *bundleCommand) execute(ctx context.Context, args []string, w io.Writer) error {
+func (b *bundleCommand) part(ctx context.Context, args []string, w io.Writer) error {
 	var stderr strings.Builder
-	status := execute(ctx, b.machine, args, w, &stderr)
+	status := b.command(ctx, b.machine, args, w, &stderr)
 	if status == 0 && stderr.Len() == 0 {
 		return nil
 	}

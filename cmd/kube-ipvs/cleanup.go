@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,8 @@ import (
 )
 
 type cleaning struct {
-	dryRun, keepServices, leftovers bool
+	machine.Cleaning
+	leftovers bool
 	inspection
 }
 
@@ -51,19 +51,16 @@ cleanup does not reset sysctls: their previous values are unknown.`,
 			"  kube-ipvs cleanup --kube-proxy-leftovers --dry-run",
 		Args: noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			if how.leftovers {
-				return cleanLeftovers(cmd, m, settings, how)
-			}
-			return cleanup(cmd, m, settings, how)
+			return how.run(cmd, m, settings)
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, but remove nothing")
-	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "keep virtual servers, addresses and kube-ipvs0 for kube-proxy")
+	cmd.Flags().BoolVar(&how.DryRun, "dry-run", false, "print what would be removed, but remove nothing")
+	cmd.Flags().BoolVar(&how.KeepServices, "keep-services", false, "keep virtual servers, addresses and kube-ipvs0 for kube-proxy")
 	cmd.Flags().BoolVar(&how.leftovers, "kube-proxy-leftovers", false, "remove only what kube-proxy has left behind")
 	how.addFlags(cmd)
 	addCheck(cmd, func() error {
-		if how.keepServices && how.leftovers {
+		if how.KeepServices && how.leftovers {
 			return errors.New("use either --keep-services or --kube-proxy-leftovers")
 		}
 		return nil
@@ -71,89 +68,40 @@ cleanup does not reset sysctls: their previous values are unknown.`,
 	return cmd
 }
 
-func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
-	ctx := cmd.Context()
-	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
-	if err != nil {
-		return err
+func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
+	log := daemon.ErrorLog(cmd.ErrOrStderr())
+	if how.leftovers {
+		return m.CleanLeftovers(cmd.Context(), settings, how.socket, log, func(c *agent.Cleanup, refusal error) error {
+			return how.finish(cmd, c, refusal)
+		})
 	}
-	leave, refusal := m.TryLock() // keeps agents from starting
-	if refusal != nil {
-		leave, refusal = func() {}, fmt.Errorf("%w; stop it first, because it would recreate everything", refusal)
-	}
-	switch {
-	case how.dryRun:
-		leave()
-	case refusal != nil:
-		return refusal
-	default:
-		defer leave()
-	}
-	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // also opens a machine that cannot serve Services
-	if err != nil {
-		return err
-	}
-	defer node.Close(log)
-	sayNFTables(cmd, node)
-	c, err := agent.NewCleanup(ctx, node.Config(settings), node.Kernel)
-	if err != nil {
-		return err
-	}
-	if how.keepServices {
-		c.KeepServices()
-	}
-	if refusal == nil && !how.keepServices {
-		refusal = m.BesideKubeProxy(ctx, c.KubeProxyRules)
-	}
-	return how.finish(cmd, c, refusal, func(d *inspect.Cleanup) { d.Found(c.Plan, c.Foreign) })
-}
-
-// cleanLeftovers removes what kube-proxy has left behind. It does not acquire the node lock, which the running agent
-// holds.
-func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
-	ctx := cmd.Context()
-	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
-	if err != nil {
-		return err
-	}
-	v, silence, err := how.askWhy(cmd, agent.Query{})
-	if err != nil {
-		return err
-	}
-	if v != nil { // the owner records are in the agent's rule layer
-		settings.DataPlane, settings.Rules = v.Node.Mode.DataPlane(), v.Node.Mode.Rules()
-	}
-	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log)
-	if err != nil {
-		return err
-	}
-	defer node.Close(log)
-	c, err := agent.NewLeftoverCleanup(ctx, node.Config(settings), node.Kernel)
-	if err != nil {
-		return err
-	}
-	return how.finish(cmd, c, m.MayRemoveLeftovers(ctx, v, silence, c.KubeProxyRules), func(d *inspect.Cleanup) {
-		d.FoundLeftovers(c.Plan, c.Foreign, c.ForeignServers, c.Kept)
+	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
+		sayNFTables(cmd, node)
+		return how.finish(cmd, c, refusal)
 	})
 }
 
 // finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.
-func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error, found func(*inspect.Cleanup)) error {
-	if refusal != nil && !how.dryRun {
+func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error) error {
+	if refusal != nil && !how.DryRun {
 		return refusal
 	}
 	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if how.output != asText {
 		out, notes = io.Discard, io.Discard
 	}
-	document := inspect.NewCleanup(how.dryRun, out, notes)
+	document := inspect.NewCleanup(how.DryRun, out, notes)
 	if refusal != nil {
 		document.Refuse(refusal)
 	}
-	found(document)
+	if how.leftovers {
+		document.FoundLeftovers(c.Plan, c.Foreign, c.ForeignServers, c.Kept)
+	} else {
+		document.Found(c.Plan, c.Foreign)
+	}
 	var err error
-	if !how.dryRun {
+	if !how.DryRun {
 		err = c.Run(cmd.Context(), document.Did)
 	}
-	return errors.Join(err, printAs(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
+	return errors.Join(err, inspect.Write(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -124,7 +125,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	} else {
 		v.Errors = strings.Split(err.Error(), "\n")
 	}
-	if printErr := printAs(cmd.OutOrStdout(), output, v, nil); printErr != nil || err == nil {
+	if printErr := inspect.Write(cmd.OutOrStdout(), output, v, nil); printErr != nil || err == nil {
 		return printErr
 	}
 	return errors.New("the configuration is not valid")

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
@@ -26,15 +24,12 @@ Lines with the state AFFINITY are not connections: each of them binds a client t
 			if err != nil {
 				return err
 			}
-			k := m.Kernel(cmd.Context(), machine.Look{Parts: []explain.Part{explain.Connections}})
-			if k.Mode.NFTablesBalances() {
-				return errors.New("nftables balances connections on this node and cannot list them; use `conntrack -L`")
+			connections, err := m.Connections(cmd.Context())
+			if err != nil {
+				return err
 			}
-			if unread, is := k.Unread[explain.Connections]; is {
-				return errors.New(unread.Why)
-			}
-			list := inspect.Connections(k.Connections, services)
-			return printAs(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error { return inspect.PrintConnections(w, list, l.table()) })
+			list := inspect.Connections(connections, services)
+			return inspect.Write(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error { return inspect.PrintConnections(w, list, l.table()) })
 		},
 	}
 	l.addFlags(cmd)

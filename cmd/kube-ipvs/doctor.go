@@ -1,20 +1,16 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -56,7 +52,7 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			a, err := l.askSample(cmd.Context())
+			a, err := machine.AskSample(cmd.Context(), l.socket)
 			if err == nil && errors.Is(a.Silence, fs.ErrPermission) {
 				err = a.Silence
 			}
@@ -65,7 +61,7 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 				return statusUnexamined
 			}
 			report := doctor.Examine(m.Facts(cmd.Context(), a, settings, connect))
-			err = printAs(cmd.OutOrStdout(), l.output, doctorDocument{view.HeaderOf("Diagnosis"), report}, report.Print)
+			err = inspect.Write(cmd.OutOrStdout(), l.output, doctorDocument{view.HeaderOf("Diagnosis"), report}, report.Print)
 			if err != nil {
 				return err
 			}
@@ -81,26 +77,4 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 type doctorDocument struct {
 	view.Header
 	doctor.Report
-}
-
-// samplePatience is how long doctor waits for the agent. After ten seconds, a busy agent answers with its previous view.
-const samplePatience = 20 * time.Second
-
-// askSample asks for the Services that doctor examines.
-func (l *inspection) askSample(ctx context.Context) (a machine.Agent, err error) {
-	short, stop := context.WithTimeout(ctx, samplePatience)
-	defer stop()
-	a.About = l.servicesAt
-	a.View, a.Silence, err = l.askAgent(short, agent.Query{Sample: true})
-	return a, err
-}
-
-func (l *inspection) servicesAt(ctx context.Context, addr netip.Addr) ([]view.Service, error) {
-	ctx, stop := context.WithTimeout(ctx, samplePatience)
-	defer stop()
-	v, silence, err := l.askAgent(ctx, agent.Query{Address: addr})
-	if v == nil {
-		return nil, cmp.Or(err, silence)
-	}
-	return v.Services, err
 }

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 	"io"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -64,14 +63,11 @@ the Service.`,
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			client, err := parseClient(from, by, m.Interfaces)
-			at := query.Addr.Addr()
-			if err == nil && at.IsValid() && client.From.IsValid() && at.Is4() != client.From.Is4() {
-				err = fmt.Errorf("--from %s and %s are of different address families", client.From, query.Addr)
-			}
-			if err != nil {
+			client, err := explain.ParseClient(from)
+			if err := cmp.Or(m.CheckInterface(by), err, query.CheckFamily(client)); err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
+			client.Interface = by
 			v, err := l.ask(cmd, viewFor(query))
 			if err != nil {
 				return err
@@ -96,31 +92,8 @@ func viewFor(query explain.Query) agent.Query {
 	return agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()}
 }
 
-func parseClient(from, by string, interfaces func() ([]string, error)) (explain.Question, error) {
-	client := explain.Question{Interface: by}
-	if by != "" {
-		existing, err := interfaces()
-		if err == nil && !slices.Contains(existing, by) {
-			err = fmt.Errorf("--interface %q: use an interface in this command's network namespace: %s", by, strings.Join(existing, ", "))
-		}
-		if err != nil {
-			return client, err
-		}
-	}
-	if addr, err := netip.ParseAddr(from); from == "" || err == nil {
-		client.From = addr.Unmap()
-		return client, nil
-	}
-	addr, err := netip.ParseAddrPort(from)
-	if err != nil || addr.Port() == 0 {
-		return client, fmt.Errorf("--from %q: use an IP address, optionally with a port, such as 10.244.1.7, 10.244.1.7:40312 or [fd00::7]:40312", from)
-	}
-	client.From, client.FromPort = addr.Addr().Unmap(), addr.Port()
-	return client, nil
-}
-
 func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
-	err := printAs(cmd.OutOrStdout(), l.output, list[explain.Explanation]{view.HeaderOf("ExplanationList"), answers}, func(w io.Writer) error {
+	err := inspect.Write(cmd.OutOrStdout(), l.output, list[explain.Explanation]{view.HeaderOf("ExplanationList"), answers}, func(w io.Writer) error {
 		explain.Print(w, answers, all)
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -118,7 +119,7 @@ func (f *flowCommand) learn(first bool) error {
 	if err != nil {
 		return err
 	}
-	v, silence, err := f.list.askWhy(f.cmd, agent.Query{All: true})
+	v, silence, err := status.Ask(f.cmd.Context(), f.list.socket, agent.Query{All: true})
 	switch {
 	case err != nil:
 		return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -84,7 +84,7 @@ func (h *historyCommand) addFlags(cmd *cobra.Command) {
 
 // show prints the selected entries that are not in shown. It returns all entries.
 func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*view.PastSync, error) {
-	v, silence, err := h.askWhy(cmd, agent.Query{History: true})
+	v, silence, err := status.Ask(cmd.Context(), h.socket, agent.Query{History: true})
 	if silence != nil {
 		err = fmt.Errorf("only the agent knows its history: %w", silence)
 	}
@@ -97,25 +97,18 @@ func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*vi
 	if h.filter.Since = (time.Time{}); h.since > 0 {
 		h.filter.Since = v.Time.Add(-h.since)
 	}
-	list := inspect.HistoryOf(v, h.filter.Select(news(v.History.Entries, shown)))
+	list := inspect.HistoryOf(v, h.filter.Select(v.History.News(shown)))
 	if shown != nil && len(list.Items) == 0 {
 		return v.History.Entries, nil
 	}
 	if shown != nil && h.output == asYAML {
 		fmt.Fprintln(cmd.OutOrStdout(), "---")
 	}
-	return v.History.Entries, printAs(cmd.OutOrStdout(), h.output, list, func(w io.Writer) error {
+	return v.History.Entries, inspect.Write(cmd.OutOrStdout(), h.output, list, func(w io.Writer) error {
 		if h.output == asName {
 			return inspect.PrintHistoryNames(w, list)
 		}
 		return inspect.PrintHistory(w, list, h.table)
-	})
-}
-
-// news returns the entries of now that are not in before, or that have been repeated since.
-func news(now, before []*view.PastSync) []*view.PastSync {
-	return slices.DeleteFunc(slices.Clone(now), func(e *view.PastSync) bool {
-		return slices.ContainsFunc(before, func(b *view.PastSync) bool { return b.ID == e.ID && b.Until().Equal(e.Until()) })
 	})
 }
 

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +33,7 @@ func (l *inspection) addFlags(cmd *cobra.Command) {
 // ask queries the agent. If the agent does not respond, or responds only to root, ask prints a note and returns nil:
 // the command can still show the kernel state.
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
-	v, silence, err := l.askWhy(cmd, ask)
+	v, silence, err := status.Ask(cmd.Context(), l.socket, ask)
 	if silence != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only the kernel state\n", silence)
 	}
@@ -43,20 +41,4 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 		fmt.Fprintf(cmd.ErrOrStderr(), "the agent is busy with a long sync; showing its state as of %s\n", v.Time.UTC().Format(time.RFC3339))
 	}
 	return v, err
-}
-
-// askWhy is like ask, but returns the reason instead of printing it.
-func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
-	return l.askAgent(cmd.Context(), ask)
-}
-
-func (l *inspection) askAgent(ctx context.Context, ask agent.Query) (v *view.View, silence, err error) {
-	v, err = status.Get(ctx, l.socket, ask)
-	switch {
-	case errors.Is(err, status.ErrNoAgent), errors.Is(err, status.ErrWaiting):
-		return nil, err, nil
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w; run the command as root", err), nil
-	}
-	return v, nil, err
 }

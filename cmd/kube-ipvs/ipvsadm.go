@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -18,11 +17,6 @@ func arguments(argv []string) []string {
 	}
 	return argv[1:]
 }
-
-// statusError is the exit status of a command that has printed its own error.
-type statusError int
-
-func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func newIPVSADM() *cobra.Command {
 	return &cobra.Command{

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // listFlags contains the flags that list commands share with kubectl get.
@@ -59,19 +57,7 @@ func (l *listFlags) query(cmd *cobra.Command, args []string) (agent.Query, error
 	return agent.Query{Service: id}, nil
 }
 
-// only filters the list by the namespace in the flags.
-func (l *listFlags) only(list *inspect.ServiceList) error {
-	if l.namespace == "" {
-		return nil
-	}
-	if !list.Agent {
-		return errors.New("--namespace: the agent does not respond, and only the agent knows which virtual servers belong to a namespace")
-	}
-	list.Items = slices.DeleteFunc(list.Items, func(s view.Service) bool { return s.Namespace != l.namespace })
-	return nil
-}
-
-// services joins the agent's view with the kernel's table. If one of them is unavailable, it uses the other.
+// services returns the Services that the flags and the argument select.
 func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []string) (list inspect.ServiceList, err error) {
 	ask, err := l.query(cmd, args)
 	if err != nil {
@@ -81,18 +67,13 @@ func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []stri
 	if err != nil {
 		return list, err
 	}
-	table, ours, unread := m.Table(cmd.Context())
-	switch {
-	case v == nil && unread != "":
-		return list, fmt.Errorf("read the virtual servers of this node: %s", unread)
-	case v == nil && len(args) > 0:
-		return list, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", args[0])
-	case v != nil && len(args) > 0 && len(v.Services) == 0:
-		return list, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
-	case unread != "":
+	list, unread, err := m.Services(cmd.Context(), v, strings.Join(args, ""))
+	if err != nil {
+		return list, err
+	}
+	if unread != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "could not read this node's virtual servers: %s; showing only the agent's view\n", unread)
 	}
-	list = inspect.JoinServices(v, table.Servers, ours, unread)
-	err = l.only(&list)
+	err = list.Select(l.namespace)
 	return list, err
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -51,11 +50,6 @@ func execute(ctx context.Context, m *machine.Machine, args []string, stdout, std
 	return 1
 }
 
-type usageError struct {
-	error
-	command string
-}
-
 func newRoot(m *machine.Machine) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kube-ipvs",
@@ -72,7 +66,7 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
-		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newUI(m), newStatus(m), newExplain(m), newBundle(m), newCompletion())
+		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newUI(m), newStatus(m), newExplain(m), newBundle(m, execute), newCompletion())
 	asUsageErrors(root)
 	checkHelp(root)
 	return root
@@ -92,57 +86,5 @@ func checkHelp(root *cobra.Command) {
 			return usageError{err, found.CommandPath()}
 		}
 		return nil
-	}
-}
-
-// noSuchCommand rejects the arguments of a command with subcommands, because cobra has found no subcommand with that name.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	unknown := fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])
-	if !cmd.HasAvailableSubCommands() {
-		return errors.New(unknown)
-	}
-	cmd.SuggestionsMinimumDistance = 2 // one or two typos
-	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", unknown, strings.Join(similar, " or "))
-	}
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
-	return fmt.Errorf("%s; use one of %s", unknown, strings.Join(names, ", "))
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%q: %s takes no arguments", args[0], cmd.CommandPath())
-	}
-	return nil
-}
-
-func asUsageErrors(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // report the unknown command, not its flag
-			err = noSuchCommand(c, c.Flags().Args())
-		}
-		return usageError{err, c.CommandPath()}
-	})
-	if args := cmd.Args; args != nil {
-		cmd.Args = func(c *cobra.Command, given []string) error {
-			if err := args(c, given); err != nil {
-				if !c.HasAvailableSubCommands() {
-					err = fmt.Errorf("%w; usage: %s", err, c.UseLine())
-				}
-				return usageError{err, c.CommandPath()}
-			}
-			return nil
-		}
-	}
-	for _, sub := range cmd.Commands() {
-		asUsageErrors(sub)
 	}
 }

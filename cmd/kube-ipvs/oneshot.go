@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
@@ -45,9 +44,7 @@ func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.
 	case o.writeConfigTo != "":
 		return func() error { return writeConfig(cmd, loaded, o.writeConfigTo) }, true
 	case o.cleanup:
-		return func() error {
-			return cleanup(cmd, m, &loaded.Settings, cleaning{inspection: inspection{output: asText}})
-		}, true
+		return func() error { return cleaning{inspection: inspection{output: asText}}.run(cmd, m, &loaded.Settings) }, true
 	case o.initOnly:
 		return func() error { return initialize(cmd, m, &loaded.Settings) }, true
 	}
@@ -66,17 +63,10 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 	return err
 }
 
-// initialize sets the sysctls, because an agent that has only CAP_NET_ADMIN and CAP_NET_RAW cannot set them.
 func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
-	ctx := cmd.Context()
-	log, _, err := newLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)
+	log, _, err := daemon.NewLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)
 	if err != nil {
 		return err
 	}
-	node, err := daemon.OpenNode(ctx, m.Machine, settings, log)
-	if err != nil {
-		return err
-	}
-	defer node.Close(log)
-	return agent.SetSysctls(ctx, node.Config(settings), node.Kernel, log)
+	return daemon.SetSysctls(cmd.Context(), m.Machine, settings, log)
 }

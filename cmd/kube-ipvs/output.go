@@ -1,25 +1,21 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const (
 	asTable = "table"
 	asWide  = "wide"
-	asJSON  = "json"
-	asYAML  = "yaml"
+	asJSON  = inspect.FormJSON
+	asYAML  = inspect.FormYAML
 	asText  = "text"
 	asName  = "name"
 )
@@ -40,41 +36,7 @@ func addForms(cmd *cobra.Command, output *string, forms []string) {
 	})
 }
 
-// addCheck adds a check of a command's flags. It runs before the checks that were added earlier, and its errors are
-// usage errors.
-func addCheck(cmd *cobra.Command, check func() error) {
-	others := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if err := check(); err != nil {
-			return usageError{err, cmd.CommandPath()}
-		}
-		if others == nil {
-			return nil
-		}
-		return others(cmd, args)
-	}
-}
-
 type list[T any] struct {
 	view.Header
 	Items []T `json:"items"`
-}
-
-// printAs prints a value as YAML or JSON, with the same fields. For other formats, it calls printText.
-func printAs(w io.Writer, form string, value any, printText func(io.Writer) error) error {
-	out := bufio.NewWriter(w)
-	var err error
-	switch form {
-	case asYAML:
-		var text []byte
-		text, err = yaml.Marshal(value)
-		_, _ = out.Write(text) // Flush returns the error
-	case asJSON:
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		err = e.Encode(value)
-	default:
-		err = printText(out)
-	}
-	return errors.Join(err, out.Flush())
 }

@@ -55,7 +55,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	if err != nil {
 		return err
 	}
-	err = printAs(cmd.OutOrStdout(), output, inspect.AsJSON(state), func(w io.Writer) error {
+	err = inspect.Write(cmd.OutOrStdout(), output, inspect.AsJSON(state), func(w io.Writer) error {
 		inspect.State(w, state)
 		return nil
 	})
@@ -85,34 +85,23 @@ func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	}
 }
 
-// checkManifests fails if the manifests cannot be read. An agent would wait for the directory to be mounted.
-func checkManifests(settings *config.Settings) (err error) {
-	if settings.Manifests != "" {
-		_, err = daemon.LoadDir(settings, settings.Manifests)
-	}
-	return err
-}
-
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
-	if err := checkManifests(settings); err != nil {
-		return err
-	}
-	ctx := cmd.Context()
-	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
-	if err != nil {
-		return err
-	}
-	node, err := daemon.OpenNode(ctx, m.Machine, settings, log)
+	ctx, log := cmd.Context(), daemon.ErrorLog(cmd.ErrOrStderr())
+	node, err := daemon.OpenIdle(ctx, m.Machine, settings, log)
 	if err != nil {
 		return err
 	}
 	defer node.Close(log)
 	sayNFTables(cmd, node)
-	plan, err := node.Plan(ctx, settings, version, log)
+	idle, err := node.Idle(ctx, settings, version, log)
 	if err != nil {
 		return err
 	}
-	err = printAs(cmd.OutOrStdout(), output, inspect.PlanAsJSON(plan), func(w io.Writer) error {
+	plan, err := idle.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	err = inspect.Write(cmd.OutOrStdout(), output, inspect.PlanAsJSON(plan), func(w io.Writer) error {
 		inspect.Plan(w, plan)
 		return nil
 	})

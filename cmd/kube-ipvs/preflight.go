@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
-	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -40,7 +37,7 @@ preflight accepts all flags of an agent. Flags that are not listed have no effec
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
 			found := m.Preflight(cmd.Context(), settings)
 			if compare && daemon.Fatal(found.Findings) == nil {
-				replaces, err := compareServices(cmd, m, settings)
+				replaces, err := m.Compare(cmd.Context(), settings, version, daemon.ErrorLog(cmd.ErrOrStderr()))
 				if err != nil {
 					return err
 				}
@@ -48,7 +45,7 @@ preflight accepts all flags of an agent. Flags that are not listed have no effec
 				finding.Sort(found.Findings)
 			}
 			document := list[finding.Finding]{view.HeaderOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
-			err := printAs(cmd.OutOrStdout(), output, document, func(w io.Writer) error { return printPreflight(w, found) })
+			err := inspect.Write(cmd.OutOrStdout(), output, document, found.Print)
 			return errors.Join(err, daemon.Fatal(found.Findings))
 		}),
 	}
@@ -56,44 +53,4 @@ preflight accepts all flags of an agent. Flags that are not listed have no effec
 	cmd.Flags().BoolVar(&compare, "compare", false, "also compare the Services with the virtual servers of this node's kernel")
 	addOutput(cmd, &output)
 	return cmd
-}
-
-// compareServices finds what clients would notice if an agent took over this node.
-func compareServices(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) ([]finding.Finding, error) {
-	if err := checkManifests(settings); err != nil {
-		return nil, err
-	}
-	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
-	if err != nil {
-		return nil, err
-	}
-	node, err := daemon.OpenNode(cmd.Context(), m.Machine, settings, log)
-	if err != nil {
-		return nil, err
-	}
-	defer node.Close(log)
-	if node.Mode.NFTablesBalances() {
-		return nil, errors.New("--compare: nftables would balance connections on this node, so there are no virtual servers to compare")
-	}
-	t := inspect.Takeover{Excluded: settings.Excluded, Timeouts: settings.Timeouts}
-	everywhere := *settings
-	everywhere.Excluded = nil
-	if t.View, t.Kernel, err = node.Preview(cmd.Context(), &everywhere, version, log); err != nil {
-		return nil, err
-	}
-	return t.Findings(), nil
-}
-
-func printPreflight(w io.Writer, found preflight.Result) error {
-	if len(found.Findings) == 0 || found.Findings[0].Severity == finding.Notice {
-		fmt.Fprintln(w, "nothing is missing")
-	}
-	err := finding.Print(w, found.Findings)
-	if found.Mode.NFTablesBalances() {
-		fmt.Fprintf(w, "connections are balanced by %s\n", found.DataPlane())
-	}
-	if found.Mode.RulesInNFTables() {
-		fmt.Fprintf(w, "sets and rules are kept in %s\n", found.Rules())
-	}
-	return err
 }

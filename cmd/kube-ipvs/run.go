@@ -38,7 +38,7 @@ run accepts all flags of kube-proxy, and warns about flags that have no effect i
 				printWarnings(cmd, loaded)
 				return act()
 			}
-			log, level, err := newLogger(cmd.ErrOrStderr(), loaded.LogLevel, loaded.LogFormat)
+			log, level, err := daemon.NewLogger(cmd.ErrOrStderr(), loaded.LogLevel, loaded.LogFormat)
 			if err != nil {
 				return err
 			}

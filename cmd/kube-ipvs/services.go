@@ -30,7 +30,7 @@ cannot be read, it shows only the agent's data. In both cases, a note lists what
 			if err != nil {
 				return err
 			}
-			return printAs(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error {
+			return inspect.Write(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error {
 				if l.output == asName {
 					return inspect.PrintNames(w, list)
 				}

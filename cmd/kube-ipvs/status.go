@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
-	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
-	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 )
 
 // statusUnwell is the exit status if the agent does not respond or is unhealthy.
@@ -36,24 +35,12 @@ status names the cause and the remedy.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, silence, err := l.askWhy(cmd, agent.Query{})
+			v, silence, err := status.Ask(cmd.Context(), l.socket, agent.Query{})
 			if err != nil {
 				return err
 			}
-			table, ours, unread := m.Table(cmd.Context())
-			node := inspect.Machine{Kernel: m.Release(), Modules: doctor.Modules(m.Host(cmd.Context()), "ip_vs"), Error: unread}
-			if unread == "" {
-				node.Count(table.Servers, table.Mode, ours)
-			}
-			why := ""
-			if silence != nil {
-				why = silence.Error()
-			}
-			document := inspect.StatusOf(v, why, node)
-			if errors.Is(silence, fs.ErrPermission) { // the agent may be healthy
-				document.Findings[0].Severity = finding.Warning
-			}
-			err = printAs(cmd.OutOrStdout(), l.output, document, func(w io.Writer) error { return inspect.PrintStatus(w, document) })
+			document := inspect.StatusOf(v, silence, m.Status(cmd.Context()))
+			err = inspect.Write(cmd.OutOrStdout(), l.output, document, func(w io.Writer) error { return inspect.PrintStatus(w, document) })
 			switch {
 			case err != nil:
 				return err

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -110,7 +108,7 @@ func (t *topCommand) print() error {
 		}
 		list, err := t.next()
 		if err == nil {
-			err = printAs(t.cmd.OutOrStdout(), t.list.output, list, func(w io.Writer) error { return inspect.PrintTop(w, list, t.list.table()) })
+			err = inspect.Write(t.cmd.OutOrStdout(), t.list.output, list, func(w io.Writer) error { return inspect.PrintTop(w, list, t.list.table()) })
 		}
 		if err != nil {
 			return err
@@ -199,31 +197,8 @@ func readKeys(in io.Reader, keys chan<- rune) {
 		if err != nil {
 			return
 		}
-		for _, key := range parseKeys(string(buffer[:n])) {
+		for _, key := range inspect.ParseKeys(string(buffer[:n])) {
 			keys <- key
 		}
 	}
 }
-
-// sequences are the escape sequences that terminals send for the arrow and page keys.
-var sequences = map[string]rune{"\x1b[A": inspect.Up, "\x1b[B": inspect.Down, "\x1b[5~": inspect.PageUp, "\x1b[6~": inspect.PageDown,
-	"\x1bOA": inspect.Up, "\x1bOB": inspect.Down}
-
-func parseKeys(text string) (keys []rune) {
-	for text != "" {
-		sequence := sequence.FindString(text)
-		key, known := sequences[sequence]
-		switch {
-		case known:
-			keys, text = append(keys, key), text[len(sequence):]
-		case sequence != "": // a key that top does not use
-			text = text[len(sequence):]
-		default:
-			r, size := utf8.DecodeRuneInString(text)
-			keys, text = append(keys, r), text[size:]
-		}
-	}
-	return keys
-}
-
-var sequence = regexp.MustCompile(`^\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])`)

@@ -52,15 +52,3 @@ func topFails(t *testing.T, s *stage) {
 		t.Errorf("status %d, %q", status, stderr)
 	}
 }
-
-// TestKeys: each escape sequence is decoded as the right key.
-func TestKeys(t *testing.T) {
-	for text, want := range map[string][]rune{
-		"q": {'q'}, "ab": {'a', 'b'}, "ü": {'ü'}, "\x1b[A": {inspect.Up}, "\x1bOB": {inspect.Down}, "\x1b[6~": {inspect.PageDown},
-		"\x1b[15~": nil, "\x1b[A\x1b[Ax": {inspect.Up, inspect.Up, 'x'}, "\x1b": {27},
-	} {
-		if got := parseKeys(text); string(got) != string(want) {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
-	}
-}

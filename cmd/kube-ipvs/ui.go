@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -12,13 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/ui"
 	"github.com/kube-ipvs/kube-ipvs/internal/ui/node"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 func newUI(m *machine.Machine) *cobra.Command {
-	u := uiCommand{machine: m, list: listFlags{inspection: inspection{forms: []string{asTable}}}}
+	u := uiCommand{machine: m}
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show this node's Services, traffic and changes in the browser",
@@ -36,15 +36,14 @@ The page can also run doctor. Without an agent, doctor uses the flags below.`,
 		Example: "  kube-ipvs ui\n  kube-ipvs ui --port 8090",
 		Args:    noArguments,
 	}
-	u.cmd = cmd
 	cmd.RunE = withSettings(&u.flags, func(cmd *cobra.Command, settings *config.Settings) error {
 		u.settings = settings
-		return u.run(cmd.Context())
+		return u.run(cmd)
 	})
 	cmd.Flags().Uint16Var(&u.port, "port", 0, "port on 127.0.0.1; 0 means any free port")
 	cmd.Flags().BoolVar(&u.stdio, "stdio", false, "read requests from stdin and answer on stdout, for kubectl ipvs ui")
 	_ = cmd.Flags().MarkHidden("stdio")
-	cmd.Flags().StringVar(&u.list.socket, "status-socket", config.StatusSocket, "status socket of this node's agent")
+	cmd.Flags().StringVar(&u.socket, "status-socket", config.StatusSocket, "status socket of this node's agent")
 	u.flags.AddCompile(cmd.Flags())
 	return cmd
 }
@@ -52,27 +51,26 @@ The page can also run doctor. Without an agent, doctor uses the flags below.`,
 // uiCommand answers the page's questions as the other inspection commands do.
 type uiCommand struct {
 	machine  *machine.Machine
-	list     listFlags
+	socket   string
 	port     uint16
 	stdio    bool
 	flags    config.Flags
 	settings *config.Settings
-	cmd      *cobra.Command
 }
 
-func (u *uiCommand) run(ctx context.Context) error {
+func (u *uiCommand) run(cmd *cobra.Command) error {
 	n := node.New(node.Sources{View: u.view, Services: u.services, Counts: u.machine.Counts, Explain: u.explain, Doctor: u.doctor})
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	go n.Run(ctx)
 	if u.stdio {
-		return ui.Serve(ctx, u.cmd.InOrStdin(), u.cmd.OutOrStdout(), n)
+		return ui.Serve(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), n)
 	}
 	name, err := u.settings.Hostname()
 	if err != nil {
 		return err
 	}
-	return ui.Show(ctx, u.cmd.OutOrStdout(), u.port, []string{name}, map[string]ui.Node{name: n})
+	return ui.Show(ctx, cmd.OutOrStdout(), u.port, []string{name}, map[string]ui.Node{name: n})
 }
 
 func (u *uiCommand) view(ctx context.Context, service string) (*view.View, string, error) {
@@ -88,7 +86,7 @@ func (u *uiCommand) view(ctx context.Context, service string) (*view.View, strin
 }
 
 func (u *uiCommand) ask(ctx context.Context, ask agent.Query) (*view.View, string, error) {
-	v, silence, err := u.list.askAgent(ctx, ask)
+	v, silence, err := status.Ask(ctx, u.socket, ask)
 	if silence != nil {
 		return nil, silence.Error(), nil
 	}
@@ -96,11 +94,8 @@ func (u *uiCommand) ask(ctx context.Context, ask agent.Query) (*view.View, strin
 }
 
 func (u *uiCommand) services(ctx context.Context, v *view.View) (inspect.ServiceList, error) {
-	table, ours, unread := u.machine.Table(ctx)
-	if v == nil && unread != "" {
-		return inspect.ServiceList{}, fmt.Errorf("read the virtual servers of this node: %s", unread)
-	}
-	return inspect.JoinServices(v, table.Servers, ours, unread), nil
+	list, _, err := u.machine.Services(ctx, v, "")
+	return list, err
 }
 
 func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Explanation, error) {
@@ -108,7 +103,7 @@ func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Exp
 	if err != nil {
 		return nil, err
 	}
-	client, err := parseClient(from, "", u.machine.Interfaces)
+	client, err := explain.ParseClient(from)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +115,7 @@ func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Exp
 }
 
 func (u *uiCommand) doctor(ctx context.Context) (doctor.Report, error) {
-	a, err := u.list.askSample(ctx)
+	a, err := machine.AskSample(ctx, u.socket)
 	if err != nil {
 		return doctor.Report{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/spf13/cobra"
 )
@@ -61,7 +62,7 @@ func newVersion() *cobra.Command {
 
 func printVersion(cmd *cobra.Command, output string) error {
 	info := buildVersion()
-	return printAs(cmd.OutOrStdout(), output, info, func(w io.Writer) error {
+	return inspect.Write(cmd.OutOrStdout(), output, info, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, info)
 		return err
 	})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,17 +12,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet/pods"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
 const (
 	asTable = "table"
 	asWide  = "wide"
-	asJSON  = "json"
-	asYAML  = "yaml"
+	asJSON  = inspect.FormJSON
+	asYAML  = inspect.FormYAML
 	asName  = "name"
 )
 
@@ -200,26 +199,13 @@ func (o *options) printChanges(cmd *cobra.Command, changes fleet.Changes, report
 
 // print writes a report. With -o name, the notices go to stderr.
 func (o *options) print(cmd *cobra.Command, report fleet.Report) error {
-	w := cmd.OutOrStdout()
-	switch o.output {
-	case asJSON:
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(report)
-	case asYAML:
-		text, err := yaml.Marshal(report)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
-		return err
-	case asName:
+	if o.output == asName {
 		for _, n := range report.Notices(false) {
 			fmt.Fprintln(cmd.ErrOrStderr(), n)
 		}
-		return fleet.PrintNames(w, report)
+		return fleet.PrintNames(cmd.OutOrStdout(), report)
 	}
-	return fleet.Print(w, report, o.table)
+	return inspect.Write(cmd.OutOrStdout(), o.output, report, func(w io.Writer) error { return fleet.Print(w, report, o.table) })
 }
 
 // progress shows on a terminal how many nodes have responded.

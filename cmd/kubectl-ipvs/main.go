@@ -61,6 +61,15 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 type usageError struct{ error }
 
+func asUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
 // options are the flags that all commands share.
 type options struct {
 	rules         *clientcmd.ClientConfigLoadingRules
@@ -151,7 +160,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 func (o *options) command(use, short string, extra []string) *cobra.Command {
 	name, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cobra.MaximumNArgs(1),
+		Use: use, Short: short, Args: asUsageErrors(cobra.MaximumNArgs(1)),
 		Example: "  kubectl ipvs " + name + examples[name],
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := fleet.Question{Command: name, Name: strings.Join(args, "")}
@@ -171,13 +180,6 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 			}
 			return o.run(cmd, q)
 		},
-	}
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return usageError{err}
-		}
-		return nil
 	}
 	for _, flag := range extra {
 		cmd.Flags().String(flag, "", "same as the kube-ipvs flag "+name)

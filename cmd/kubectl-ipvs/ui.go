@@ -28,12 +28,7 @@ latency of changes, drift, problems, and the path of a packet.
 When you choose a node, ui runs kube-ipvs in the agent's pod and queries it through the API server; nothing
 on the node listens. Traffic is recorded only while ui runs.`,
 		Example: "  kubectl ipvs ui\n  kubectl ipvs ui --node node-1 --port 8090",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args:    asUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides).ClientConfig()
 			if err != nil {

@@ -22,8 +22,7 @@ type Cleanup struct {
 	KubeProxyRules string
 	// Foreign are other programs' addresses on kube-ipvs0. The device stays while they exist.
 	Foreign []netip.Addr
-	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0. Kept describes what else stays. Both are
-	// set only if an agent is running.
+	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0. Kept describes which of kube-proxy's leftovers stay.
 	ForeignServers []kernel.ServerKey
 	Kept           []string
 	steps          *steps
@@ -31,31 +30,40 @@ type Cleanup struct {
 
 // NewCleanup reads the kernel and plans the removal.
 func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
-	have, err := k.Read(ctx)
-	if err == nil {
-		err = have.RulesErr.Err()
-	}
+	c, have, err := beginCleanup(ctx, cfg, k, contest.ChainOfKubeProxy)
 	if err != nil {
-		return nil, fmt.Errorf("read the kernel's state: %w", err)
+		return nil, err
 	}
 	old, err := k.FindOldRules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	steps := aloneSteps(cfg, k, have)
-	nothing := steps.planner.target
-	plan := diff.Removal(nothing, have)
+	c.Plan = diff.Removal(c.steps.planner.target, have)
 	if chains := slices.DeleteFunc(slices.Clone(old), holdsRecords); len(chains) > 0 { // their sets cannot be destroyed while the rules exist
-		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, plan.Phases...)
+		c.Plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, c.Plan.Phases...)
 	}
 	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // last, like the ledger
-		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
-	}
-	c := &Cleanup{Plan: plan, Foreign: diff.Look(nothing, have, diff.Options{}).Leftovers.Addresses, steps: steps}
-	for _, f := range inet.Families {
-		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, contest.ChainOfKubeProxy(have.Rules[f]))
+		c.Plan.Phases = append(c.Plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
 	return c, nil
+}
+
+// beginCleanup reads the kernel. The cleanup has no plan yet. chainOf names a chain that kube-proxy wrote after the agent.
+func beginCleanup(ctx context.Context, cfg compile.Config, k Kernel, chainOf func(kernel.RulesView) string) (*Cleanup, *kernel.State, error) {
+	have, err := k.Read(ctx)
+	if err == nil {
+		err = have.RulesErr.Err()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the kernel's state: %w", err)
+	}
+	c := &Cleanup{steps: aloneSteps(cfg, k, have)}
+	foreign := diff.Look(c.steps.planner.target, have, diff.Options{}).Leftovers
+	c.Foreign, c.ForeignServers = foreign.Addresses, foreign.Servers
+	for _, f := range inet.Families {
+		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, chainOf(have.Rules[f]))
+	}
+	return c, have, nil
 }
 
 func holdsRecords(old kernel.OldRules) bool {

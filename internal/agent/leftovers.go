@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -16,23 +13,15 @@ import (
 // running at the same time, because none of these objects belong to it. Virtual servers and addresses on kube-ipvs0
 // stay, because Services or other programs may use them.
 func NewLeftoverCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
-	have, err := k.Read(ctx)
-	if err == nil {
-		err = have.RulesErr.Err()
-	}
+	c, _, err := beginCleanup(ctx, cfg, k, contest.ChainOfAnyKubeProxy)
 	if err != nil {
-		return nil, fmt.Errorf("read the kernel's state: %w", err)
+		return nil, err
 	}
 	left, err := k.FindLeftovers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nothing := diff.NewTarget(compile.NewCluster(cfg).Want())
-	foreign := diff.Look(nothing, have, diff.Options{}).Leftovers
-	c := &Cleanup{Foreign: foreign.Addresses, ForeignServers: foreign.Servers, Kept: left.Kept, steps: aloneSteps(cfg, k, have)}
-	for _, f := range inet.Families {
-		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, contest.ChainOfAnyKubeProxy(have.Rules[f]))
-	}
+	c.Kept = left.Kept
 	var rules, tables, sets []kernel.Op
 	for _, object := range left.Objects {
 		op := kernel.Op{Verb: kernel.Delete, Object: object}

@@ -60,7 +60,7 @@ func Run(ctx context.Context, cfg Config) error {
 // agent. It is nil if there is none.
 func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
-	node, err := OpenNode(ctx, cfg.Machine, settings, log)
+	node, err := openNode(ctx, cfg.Machine, settings, log)
 	if ctx.Err() != nil {
 		return errStopped
 	}

@@ -58,8 +58,8 @@ type Node struct {
 // errUnfit means that the machine lacks something that every Service needs.
 var errUnfit = errors.New("this node cannot serve Services; see above")
 
-// OpenNode opens this machine if it can serve Services. It changes nothing.
-func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+// openNode opens this machine if it can serve Services. It changes nothing.
+func openNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	found := m.Preflight(ctx, settings)
 	for _, f := range found.Findings {
 		switch f.Severity {

@@ -14,11 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
@@ -26,8 +24,8 @@ import (
 
 const planTimeout = 30 * time.Second
 
-// LoadDir reads a directory of manifests. Its errors include a remedy.
-func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
+// loadDir reads a directory of manifests. Its errors include a remedy.
+func loadDir(settings *config.Settings, dir string) (model.Changes, error) {
 	changes, err := manifests.Load(dir, watch.Proxy(settings.ServiceProxyName))
 	if err == nil {
 		return changes, nil
@@ -47,7 +45,7 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, err := LoadDir(settings, dir)
+	changes, err := loadDir(settings, dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--filename: %w", err)
 	}
@@ -66,26 +64,19 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 	return cluster.Want(), problems, nil
 }
 
-// Plan returns the operations that an agent would perform on this node now.
-func (n *Node) Plan(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (diff.Plan, error) {
-	a, err := n.idle(ctx, settings, version, log)
-	if err != nil {
-		return diff.Plan{}, err
+// OpenIdle opens this machine like openNode, for an idle agent. It fails if the manifests cannot be read; an agent would wait for the
+// directory to be mounted.
+func OpenIdle(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	if settings.Manifests != "" {
+		if _, err := loadDir(settings, settings.Manifests); err != nil {
+			return nil, err
+		}
 	}
-	return a.Plan(ctx)
+	return openNode(ctx, m, settings, log)
 }
 
-// Preview returns what an agent would serve on this node, and the state of the kernel.
-func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (v *view.View, have *kernel.State, err error) {
-	a, err := n.idle(ctx, settings, version, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	return a.Preview(ctx)
-}
-
-// idle returns an agent that has listed all objects but does not run.
-func (n *Node) idle(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (*agent.Agent, error) {
+// Idle returns an agent that has listed all objects but does not run. It can tell what a running agent would do.
+func (n *Node) Idle(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (*agent.Agent, error) {
 	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {
 		err = from.awaitSync(ctx, planTimeout)
@@ -94,4 +85,14 @@ func (n *Node) idle(ctx context.Context, settings *config.Settings, version stri
 		return nil, err
 	}
 	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log), nil
+}
+
+// SetSysctls sets the sysctls, because an agent that has only CAP_NET_ADMIN and CAP_NET_RAW cannot set them.
+func SetSysctls(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) error {
+	node, err := openNode(ctx, m, settings, log)
+	if err != nil {
+		return err
+	}
+	defer node.Close(log)
+	return agent.SetSysctls(ctx, node.Config(settings), node.Kernel, log)
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func (e *explaining) otherConnections() {
 		}
 	}
 	if len(there) > 0 {
-		e.step("connection", "ipvsadm -Lnc", "open connections of this client continue to "+strings.Join(sortedNames(there), ", ")+
+		e.step("connection", "ipvsadm -Lnc", "open connections of this client continue to "+strings.Join(slices.Sorted(maps.Keys(there)), ", ")+
 			"; the other steps are for a new connection (for an existing one, use --from ADDRESS:PORT)", Passes)
 	}
 }

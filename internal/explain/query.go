@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -54,6 +55,27 @@ func ParseServiceID(text string) (model.ServiceID, error) {
 	return model.ServiceID{Namespace: namespace, Name: name}, nil
 }
 
+// ParseClient parses a client: an address, or the address and port of an existing connection. An empty text means any client.
+func ParseClient(text string) (Question, error) {
+	if addr, err := netip.ParseAddr(text); text == "" || err == nil {
+		return Question{From: addr.Unmap()}, nil
+	}
+	addr, err := netip.ParseAddrPort(text)
+	if err != nil || addr.Port() == 0 {
+		return Question{}, fmt.Errorf("--from %q: use an IP address, optionally with a port, such as 10.244.1.7, 10.244.1.7:40312 or [fd00::7]:40312", text)
+	}
+	return Question{From: addr.Addr().Unmap(), FromPort: addr.Port()}, nil
+}
+
+// CheckFamily returns an error if the client's address family differs from that of the query.
+func (q Query) CheckFamily(client Question) error {
+	at := q.Addr.Addr()
+	if at.IsValid() && client.From.IsValid() && at.Is4() != client.From.Is4() {
+		return fmt.Errorf("--from %s and %s are of different address families", client.From, q.Addr)
+	}
+	return nil
+}
+
 // Keys lists the frontends of the query. v is nil if no agent responds.
 func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	if q.Addr.IsValid() {
@@ -80,7 +102,7 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	case len(ports) == 0:
 		return nil, fmt.Errorf("this node serves no Service %s (it does not exist, has no ClusterIP, or belongs to another service proxy)", q.Service)
 	case len(places) == 0:
-		return nil, fmt.Errorf("Service %s has no port %q; its ports are %s", q.Service, q.Port, strings.Join(sortedNames(ports), ", "))
+		return nil, fmt.Errorf("Service %s has no port %q; its ports are %s", q.Service, q.Port, strings.Join(slices.Sorted(maps.Keys(ports)), ", "))
 	}
 	return places, nil
 }
@@ -116,15 +138,6 @@ func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 		}
 	}
 	return func(key kernel.ServerKey) bool { return fronts[key.Addr] }
-}
-
-func sortedNames(set map[string]bool) []string {
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // servedProtocol returns the protocol served at the address. It prefers TCP, and also returns TCP if no protocol is

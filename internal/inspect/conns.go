@@ -41,19 +41,7 @@ type Connection struct {
 // Connections joins the kernel's connections with the Services of a list. It omits connections of other virtual
 // servers.
 func Connections(conns []kernel.Connection, services ServiceList) ConnectionList {
-	type owner struct {
-		service  view.Service
-		frontend view.Frontend
-	}
-	owners := map[kernel.ServerKey]owner{}
-	for _, s := range services.Items {
-		for _, f := range s.Frontends {
-			if f.State != view.Conflict && f.State != view.ForeignServer {
-				owners[keyOf(f)] = owner{s, f}
-				owners[ServerOf(f)] = owner{s, f}
-			}
-		}
-	}
+	owners := ownersOf(services.Items)
 	list := ConnectionList{
 		Header: view.HeaderOf("ConnectionList"), Agent: services.Agent, Unknown: services.Unknown, Items: []Connection{},
 	}

@@ -12,25 +12,13 @@ import (
 
 // FlowNames contains the names of Services by frontend, and the names of pods by address.
 type FlowNames struct {
-	frontends map[kernel.ServerKey]flowTarget
-	pods      map[netip.Addr]string
-}
-
-type flowTarget struct {
-	service  view.Service
-	frontend view.Frontend
+	owners map[kernel.ServerKey]owner
+	pods   map[netip.Addr]string
 }
 
 // FlowNamesOf returns the names in services. Clients may be pods of any Service in all.
 func FlowNamesOf(services, all []view.Service) FlowNames {
-	n := FlowNames{map[kernel.ServerKey]flowTarget{}, map[netip.Addr]string{}}
-	for _, s := range services {
-		for _, f := range s.Frontends {
-			if f.State != view.Conflict && f.State != view.ForeignServer {
-				n.frontends[keyOf(f)] = flowTarget{s, f}
-			}
-		}
-	}
+	n := FlowNames{ownersOf(services), map[netip.Addr]string{}}
 	for _, s := range all {
 		for _, f := range s.Frontends {
 			for _, e := range f.Endpoints {
@@ -45,7 +33,7 @@ func FlowNamesOf(services, all []view.Service) FlowNames {
 
 // Event describes a connection. It returns false if the connection leads to no Service.
 func (n FlowNames) Event(e kernel.FlowEvent) (out view.FlowEvent, ok bool) {
-	to, known := n.frontends[e.Key]
+	to, known := n.owners[e.Key]
 	if !known {
 		return out, false
 	}

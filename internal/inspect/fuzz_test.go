@@ -22,7 +22,7 @@ func FuzzStatus(f *testing.F) {
 		if json.Unmarshal(b, &v) != nil {
 			return
 		}
-		if err := inspect.PrintStatus(io.Discard, inspect.StatusOf(&v, "", inspect.Machine{})); err != nil {
+		if err := inspect.PrintStatus(io.Discard, inspect.StatusOf(&v, nil, inspect.Machine{})); err != nil {
 			t.Error(err)
 		}
 	})

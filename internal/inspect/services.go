@@ -1,6 +1,8 @@
 package inspect
 
 import (
+	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -45,6 +47,18 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 		list.Items = append(list.Items, joined)
 	}
 	return list
+}
+
+// Select keeps only the Services of a namespace, unless namespace is empty.
+func (l *ServiceList) Select(namespace string) error {
+	if namespace == "" {
+		return nil
+	}
+	if !l.Agent {
+		return errors.New("--namespace: the agent does not respond, and only the agent knows which virtual servers belong to a namespace")
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(s view.Service) bool { return s.Namespace != namespace })
+	return nil
 }
 
 // servicesOfAgent lists the agent's Services if the kernel could not be read.
@@ -102,6 +116,26 @@ func ServerOf(f view.Frontend) kernel.ServerKey {
 	return keyOf(f)
 }
 
+// owner is a frontend with its Service.
+type owner struct {
+	service  view.Service
+	frontend view.Frontend
+}
+
+// ownersOf returns the owners of the virtual servers, and of the ports of virtual servers for all ports.
+func ownersOf(services []view.Service) map[kernel.ServerKey]owner {
+	owners := map[kernel.ServerKey]owner{}
+	for _, s := range services {
+		for _, f := range s.Frontends {
+			if f.Ours() {
+				owners[keyOf(f)] = owner{s, f}
+				owners[ServerOf(f)] = owner{s, f}
+			}
+		}
+	}
+	return owners
+}
+
 func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
@@ -117,7 +151,7 @@ var unknownWithoutAgent = []string{
 func servicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
-	for _, key := range sortedKeys(servers) {
+	for _, key := range slices.SortedFunc(maps.Keys(servers), kernel.ServerKey.Compare) {
 		if ours(key) {
 			service.Frontends = append(service.Frontends, frontendOfKernel(servers[key]))
 		}
@@ -153,13 +187,4 @@ func endpointOf(f view.Frontend, addr netip.AddrPort) view.Endpoint {
 		return view.Endpoint{Address: addr}
 	}
 	return f.Endpoints[i]
-}
-
-func sortedKeys(servers Servers) []kernel.ServerKey {
-	keys := make([]kernel.ServerKey, 0, len(servers))
-	for key := range servers {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, kernel.ServerKey.Compare)
-	return keys
 }

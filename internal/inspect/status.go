@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
@@ -63,13 +65,19 @@ func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.Serv
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
-func StatusOf(v *view.View, silence string, m Machine) Status {
-	servers := m.Owned
+func StatusOf(v *view.View, silence error, m Machine) Status {
+	why, servers := "", m.Owned
+	if silence != nil {
+		why = silence.Error()
+	}
 	if m.Error != "" {
 		servers = view.Unread
 	}
-	s := Status{Header: view.HeaderOf("Status"), Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence, servers), Unwell: []string{},
-		Silence: silence, View: v, Machine: m}
+	s := Status{Header: view.HeaderOf("Status"), Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, why, servers), Unwell: []string{},
+		Silence: why, View: v, Machine: m}
+	if errors.Is(silence, fs.ErrPermission) { // the agent may be healthy
+		s.Findings[0].Severity = finding.Warning
+	}
 	for _, f := range s.Findings {
 		s.Unwell = append(s.Unwell, f.Summary())
 	}

@@ -2,9 +2,11 @@ package inspect
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
@@ -65,6 +67,30 @@ const (
 	PageDown
 )
 
+// keySequences are the escape sequences that terminals send for the arrow and page keys.
+var keySequences = map[string]rune{"\x1b[A": Up, "\x1b[B": Down, "\x1b[5~": PageUp, "\x1b[6~": PageDown,
+	"\x1bOA": Up, "\x1bOB": Down}
+
+// ParseKeys returns the keys in the text that a terminal sends.
+func ParseKeys(text string) (keys []rune) {
+	for text != "" {
+		sequence := keySequence.FindString(text)
+		key, known := keySequences[sequence]
+		switch {
+		case known:
+			keys, text = append(keys, key), text[len(sequence):]
+		case sequence != "": // a key that top does not use
+			text = text[len(sequence):]
+		default:
+			r, size := utf8.DecodeRuneInString(text)
+			keys, text = append(keys, r), text[size:]
+		}
+	}
+	return keys
+}
+
+var keySequence = regexp.MustCompile(`^\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])`)
+
 const (
 	controlC  = 3
 	escape    = 27
@@ -96,8 +122,7 @@ func (s *TopScreen) Lines(list TopList, title string, width, height int) []strin
 			continue
 		}
 		counted[e.Server] = true
-		sums.Connections, sums.Packets = sums.Connections+e.Traffic.Connections, sums.Packets+e.Packets
-		sums.BytesIn, sums.BytesOut = sums.BytesIn+e.BytesIn, sums.BytesOut+e.BytesOut
+		sums.Add(e.Traffic)
 	}
 	lines := []string{
 		fmt.Sprintf("%s   %d of %d frontends   %s connections/s   %s packets/s   %s bytes in/s   %s bytes out/s", title, len(items), len(list.Items),

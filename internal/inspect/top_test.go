@@ -167,3 +167,15 @@ func TestTopScrolls(t *testing.T) {
 		t.Errorf("Lines allocates %.0f times for 17 rows", got)
 	}
 }
+
+// TestKeys: each escape sequence is decoded as the right key.
+func TestKeys(t *testing.T) {
+	for text, want := range map[string][]rune{
+		"q": {'q'}, "ab": {'a', 'b'}, "ü": {'ü'}, "\x1b[A": {inspect.Up}, "\x1bOB": {inspect.Down}, "\x1b[6~": {inspect.PageDown},
+		"\x1b[15~": nil, "\x1b[A\x1b[Ax": {inspect.Up, inspect.Up, 'x'}, "\x1b": {27},
+	} {
+		if got := inspect.ParseKeys(text); string(got) != string(want) {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

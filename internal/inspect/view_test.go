@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -181,9 +182,9 @@ func TestStatus(t *testing.T) {
 	ill.Sources = []view.Source{{Name: "EndpointSlice", Error: "connection refused"}, {Name: "Service", LastContact: &earlier, Error: "connection refused"}}
 	ill.Problems = []string{"Service shop/api: not served"}
 	for name, v := range map[string]*view.View{"well": well, "ill": &ill, "kernel": nil} {
-		silence := ""
+		var silence error
 		if v == nil {
-			silence = "no agent answers on /run/kube-ipvs/status.sock"
+			silence = errors.New("no agent answers on /run/kube-ipvs/status.sock")
 		}
 		status := StatusOf(v, silence, machine)
 		golden(t, "status-"+name+".golden", text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) }))
@@ -197,7 +198,7 @@ func TestStatus(t *testing.T) {
 func TestStatusWithoutIPVS(t *testing.T) {
 	machine := Machine{}
 	machine.Count(servers(), kernel.NFTablesOnly, ours)
-	status := StatusOf(nil, "no agent", machine)
+	status := StatusOf(nil, errors.New("no agent"), machine)
 	printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) })
 	if !strings.Contains(printed, "1 foreign; nftables balances and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {
 		t.Errorf("%s%s", printed, asJSON(t, status))
@@ -239,7 +240,7 @@ func TestStaleSource(t *testing.T) {
 	for silent, unwell := range map[time.Duration]bool{10 * time.Minute: false, 12 * time.Minute: true} {
 		last := noon.Add(-silent)
 		v := &view.View{Time: noon, Agent: view.Agent{Synced: true}, Sources: []view.Source{{Name: "Service", LastContact: &last}}}
-		s := StatusOf(v, "", Machine{})
+		s := StatusOf(v, nil, Machine{})
 		printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, s) })
 		if (len(s.Unwell) > 0) != unwell || strings.Contains(printed, "! source Service") != unwell {
 			t.Errorf("silent for %s: %v\n%s", silent, s.Unwell, printed)

@@ -100,11 +100,7 @@ var sysctls = []string{
 func (m *Machine) writeSysctls(ctx context.Context, w io.Writer, v *view.View) error {
 	const root, ofIPVS = "/proc/sys/", "net/ipv4/vs"
 	host, names := m.Host(ctx), slices.Clone(sysctls)
-	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
-	if v != nil {
-		base = v.Base
-	}
-	for _, s := range base.Sysctls {
+	for _, s := range baseOf(v).Sysctls {
 		names = append(names, s.Name)
 	}
 	inDir, err := host.Names(root + ofIPVS)

@@ -1,24 +1,50 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Agent contains the responses of this node's agent to doctor.
+// samplePatience is how long doctor waits for the agent. After ten seconds, a busy agent answers with its previous view.
+const samplePatience = 20 * time.Second
+
+// Agent contains the response of this node's agent to doctor.
 type Agent struct {
 	// View describes a sample of the Services; nil if no agent responds. Silence is the reason.
 	View    *view.View
 	Silence error
-	// About returns the Services at an address.
-	About func(context.Context, netip.Addr) ([]view.Service, error)
+	socket  string
+}
+
+// AskSample asks the agent for the Services that doctor examines.
+func AskSample(ctx context.Context, socket string) (a Agent, err error) {
+	ctx, stop := context.WithTimeout(ctx, samplePatience)
+	defer stop()
+	a.socket = socket
+	a.View, a.Silence, err = status.Ask(ctx, socket, agent.Query{Sample: true})
+	return a, err
+}
+
+// at returns the Services at an address.
+func (a Agent) at(ctx context.Context, addr netip.Addr) ([]view.Service, error) {
+	ctx, stop := context.WithTimeout(ctx, samplePatience)
+	defer stop()
+	v, silence, err := status.Ask(ctx, a.socket, agent.Query{Address: addr})
+	if v == nil {
+		return nil, cmp.Or(err, silence)
+	}
+	return v.Services, err
 }
 
 // maxSuspects limits the connections that doctor examines because of foreign rules, and maxHalfOpen the half-open connections of clients outside.
@@ -30,11 +56,7 @@ const (
 // follow reads the kernel and traces paths to the Services of the agent's sample, or to some virtual servers if no agent responds. A foreign
 // rule may stop packets to Services outside the sample, or packets of other pods, so follow traces some of these packets, too.
 func (m *Machine) follow(ctx context.Context, a Agent, look Look, facts *doctor.Facts) *explain.Kernel {
-	look.Ours = agentRules(a.View)
-	look.Sysctls = view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0).Sysctls
-	if a.View != nil {
-		look.Sysctls = a.View.Base.Sysctls
-	}
+	look.Ours, look.Sysctls = agentRules(a.View), baseOf(a.View).Sysctls
 	facts.ReadPods(m.Host(ctx))
 	choice := doctor.Choice{Pods: facts.ClientPods()}
 	look.Others, look.Outsiders = choice.Pods, true
@@ -119,7 +141,7 @@ func (a Agent) with(ctx context.Context, frontends []kernel.ServerKey, facts *do
 			continue
 		}
 		asked[addr] = true
-		services, err := a.About(ctx, addr)
+		services, err := a.at(ctx, addr)
 		if err != nil {
 			facts.Unread = append(facts.Unread, fmt.Sprintf("foreign rules against Services at %s: %v", addr, err))
 		}

@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -81,36 +83,20 @@ func (thisHost) Names(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-func (thisHost) Interfaces() (all []kernel.Interface, err error) {
-	err = using(netdev.New, func(b *netdev.Backend) (err error) {
-		all, err = b.Interfaces()
-		return err
-	})
-	return all, err
+func (thisHost) Interfaces() ([]kernel.Interface, error) {
+	return readUsing(netdev.New, (*netdev.Backend).Interfaces)
 }
 
-func (h thisHost) Pods() (pods []kernel.Pod, err error) {
-	err = using(netdev.New, func(b *netdev.Backend) (err error) {
-		pods, err = b.Pods(h.ctx)
-		return err
-	})
-	return pods, err
+func (h thisHost) Pods() ([]kernel.Pod, error) {
+	return readUsing(netdev.New, func(b *netdev.Backend) ([]kernel.Pod, error) { return b.Pods(h.ctx) })
 }
 
-func (h thisHost) Neighbors() (all []kernel.Neighbor, err error) {
-	err = using(netdev.New, func(b *netdev.Backend) (err error) {
-		all, err = b.Neighbors(h.ctx)
-		return err
-	})
-	return all, err
+func (h thisHost) Neighbors() ([]kernel.Neighbor, error) {
+	return readUsing(netdev.New, func(b *netdev.Backend) ([]kernel.Neighbor, error) { return b.Neighbors(h.ctx) })
 }
 
-func (h thisHost) Queues() (all []kernel.Queue, err error) {
-	err = using(netdev.New, func(b *netdev.Backend) (err error) {
-		all, err = b.Queues(h.ctx)
-		return err
-	})
-	return all, err
+func (h thisHost) Queues() ([]kernel.Queue, error) {
+	return readUsing(netdev.New, func(b *netdev.Backend) ([]kernel.Queue, error) { return b.Queues(h.ctx) })
 }
 
 func (thisHost) APIServer() string {
@@ -206,6 +192,18 @@ func get(ctx context.Context, url string, longest int64, patience time.Duration)
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
 	return response.StatusCode, string(text), err
+}
+
+// CheckInterface returns an error if this network namespace lacks the interface. An empty name means any interface.
+func (m *Machine) CheckInterface(name string) error {
+	if name == "" {
+		return nil
+	}
+	existing, err := m.Interfaces()
+	if err == nil && !slices.Contains(existing, name) {
+		err = fmt.Errorf("--interface %q: use an interface in this command's network namespace: %s", name, strings.Join(existing, ", "))
+	}
+	return err
 }
 
 func interfaceNames() ([]string, error) {

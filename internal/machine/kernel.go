@@ -78,11 +78,9 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return err
 	})
 	if _, unread := k.Unread[explain.Servers]; !unread && !k.Mode.NFTablesBalances() {
-		read(explain.Servers, func() error {
-			return using(ipvs.New, func(b *ipvs.Backend) (err error) {
-				k.MarkServers, err = b.MarkServers(ctx)
-				return err
-			})
+		read(explain.Servers, func() (err error) {
+			k.MarkServers, err = readUsing(ipvs.New, func(b *ipvs.Backend) ([]kernel.TableServer, error) { return b.MarkServers(ctx) })
+			return err
 		})
 		read(explain.Connections, func() (err error) {
 			list := ipvs.Connections
@@ -116,6 +114,14 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 		return err
 	}
 	return errors.Join(use(b), b.Close())
+}
+
+func readUsing[B interface{ Close() error }, T any](open func() (B, error), read func(B) (T, error)) (result T, err error) {
+	err = using(open, func(b B) (err error) {
+		result, err = read(b)
+		return err
+	})
+	return result, err
 }
 
 func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explain.Part, error)) (err error) {

@@ -1,12 +1,11 @@
-// Package machine reads the state of the machine for commands, without the agent: the parts of the kernel that can affect
-// a packet, the files that doctor examines, and whether a kube-proxy might be running. If one part cannot be read, the
-// package still reads the others.
+// Package machine reads the state of the machine for commands: the parts of the kernel that can affect a packet, the files
+// that doctor examines, and whether a kube-proxy might be running. If one part cannot be read, the package still reads the
+// others. It joins this state with the agent's view, and plans what cleanup removes.
 //
-// May import: the packages that it reads and combines, and x/sys/unix.
+// May import: the packages that it reads and combines, zap and x/sys/unix.
 package machine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,30 +83,25 @@ func takeNodeLock() (release func(), err error) {
 	return func() { _ = lock.Release() }, nil
 }
 
-// Table reads the virtual servers and their owner records. ours reports whether a virtual server has an owner
-// record. unread is the reason for a failure; empty on success.
-func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
-	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
-	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
-	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
-	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
-}
-
-func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
+func readCounts(ctx context.Context) (inspect.Counts, error) {
 	if live.FindMode(ctx).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `conntrack -L` lists connections")
 	}
-	err = using(ipvs.New, func(b *ipvs.Backend) (err error) {
-		counts, err = b.Traffic(ctx, true)
-		return err
-	})
-	return counts, err
+	return readUsing(ipvs.New, func(b *ipvs.Backend) (inspect.Counts, error) { return b.Traffic(ctx, true) })
 }
 
 // plainBase returns the wanted state without Services, for the default configuration or for an agent that runs
 // alongside another proxy. Other configurations differ only in some rules.
 func plainBase(mode kernel.Mode, beside bool) want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
+}
+
+// baseOf returns the agent's wanted state without Services, or the default one if no agent responds.
+func baseOf(v *view.View) view.Base {
+	if v != nil {
+		return v.Base
+	}
+	return view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
 }
 
 // agentRules returns the rulesets of an agent that uses iptables, except for the rules that depend on the cluster. If
@@ -123,10 +117,7 @@ func agentRules(v *view.View) (all []kernel.Ruleset) {
 // Explain traces a client's packets to the subject of a query. The view is older than the kernel state that Explain
 // reads, so the wanted state is never newer than the kernel state. v is nil if no agent responds.
 func (m *Machine) Explain(ctx context.Context, query explain.Query, client explain.Question, v *view.View) ([]explain.Explanation, error) {
-	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
-	if v != nil {
-		base = v.Base
-	}
+	base := baseOf(v)
 	var clients []netip.Addr
 	if client.From.IsValid() {
 		clients = append(clients, client.From)

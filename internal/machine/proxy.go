@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const proxyModePort = ":10249"
@@ -22,29 +24,20 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 // proxyPatience is the timeout for kube-proxy's response, long enough for a busy node.
 const proxyPatience = 10 * time.Second
 
-// BesideKubeProxy returns an error if a kube-proxy might be using objects that cleanup would remove. rules names a chain that
-// kube-proxy has rewritten since the agent last wrote it; empty if there is none.
-func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
-	why := m.kubeProxy(ctx, rules)
-	if why == "" {
-		return nil
-	}
-	return fmt.Errorf("kube-proxy might be running on this node in ipvs mode (%s) and using the virtual servers that cleanup would remove; use --keep-services to "+
-		"keep them. If kube-proxy was removed for good, run cleanup --kube-proxy-leftovers while the agent is running, and then repeat this cleanup", why)
-}
+// proxyHealthURLs are kube-proxy's default health URLs. The agent may serve its own health there.
+var proxyHealthURLs = []string{"http://127.0.0.1:10256", "http://[::1]:10256"}
+
+// justWritten is how long kube-proxy counts as running after it has written to the agent's chains. It may be
+// restarting.
+const justWritten = 10 * time.Minute
 
 // kubeProxy returns evidence that kube-proxy might be running in ipvs mode, or "" if there is none. A timeout counts as
 // evidence, because a busy node responds late. A refused connection does not.
 func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
-	for _, url := range m.ProxyModes {
-		switch mode, err := m.askMode(ctx, url); {
-		case err != nil:
-			return fmt.Sprintf("%s does not answer: %v", url, err)
-		case mode == "ipvs":
-			return "according to " + url
-		case mode != "":
-			return "" // kube-proxy runs in another mode
-		}
+	if why, mode := m.servedMode(ctx); mode != "" && mode != "ipvs" {
+		return "" // kube-proxy runs in another mode
+	} else if why != "" {
+		return why
 	}
 	if process := m.FindProcess("kube-proxy", false); process != "" {
 		return "process " + process + " is called kube-proxy"
@@ -53,6 +46,63 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 		return "it has rewritten " + rules + " since kube-ipvs last wrote it"
 	}
 	return ""
+}
+
+// anyKubeProxy returns evidence that kube-proxy is running alongside the agent, in any mode, or "" if there is none.
+func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) string {
+	if process := m.FindProcess("kube-proxy", true); process != "" {
+		return "process " + process + " is called kube-proxy"
+	}
+	for _, url := range m.ProxyHealth {
+		if m.servesHealth(ctx, url) {
+			return "according to " + url + "/healthz"
+		}
+	}
+	for _, p := range v.NodeProblems { // the agent has identified the program on a port that it needs
+		if strings.Contains(p.Text, "kube-proxy") && strings.Contains(p.Text, "uses this port") {
+			return p.Text
+		}
+	}
+	for _, s := range v.Node.Settings {
+		if s.Name == "metricsBindAddress" && !strings.HasSuffix(s.Value, proxyModePort) { // otherwise, the answer is the agent's
+			if why, _ := m.servedMode(ctx); why != "" {
+				return why
+			}
+		}
+	}
+	if rules != "" {
+		return "it has rewritten " + rules + " since kube-ipvs last wrote it"
+	}
+	for _, d := range v.Agent.Drifts {
+		if ago := v.Time.Sub(d.Last); ago < justWritten && strings.Contains(strings.Join(d.What, "\n"), "by kube-proxy") {
+			return fmt.Sprintf("%s ago, the agent repaired rules that kube-proxy had written", ago.Round(time.Second))
+		}
+	}
+	return ""
+}
+
+// servedMode returns evidence that kube-proxy serves its mode, and the mode, if it answers. The agent may serve its own mode on the same port.
+func (m *Machine) servedMode(ctx context.Context) (why, mode string) {
+	for _, url := range m.ProxyModes {
+		switch mode, err := m.askMode(ctx, url); {
+		case err != nil:
+			return fmt.Sprintf("%s does not answer: %v", url, err), ""
+		case mode != "":
+			return "according to " + url, mode
+		}
+	}
+	return "", ""
+}
+
+// servesHealth reports whether kube-proxy serves its health at a URL. The agent serves the same response, but also
+// /readyz.
+func (m *Machine) servesHealth(ctx context.Context, url string) bool {
+	_, text, err := get(ctx, url+"/healthz", 256, m.ProxyPatience)
+	if err != nil || !strings.Contains(text, "lastUpdated") {
+		return false
+	}
+	status, _, err := get(ctx, url+"/readyz", 64, m.ProxyPatience)
+	return err == nil && status == http.StatusNotFound
 }
 
 // askMode returns the mode that the program at a URL reports. The mode is empty if no program listens there, or if

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -55,6 +56,21 @@ func Check(ctx context.Context, needs Needs) Result {
 		r.NoRules = fmt.Errorf("find this node's iptables: %w", f.iptables)
 	}
 	return r
+}
+
+// Print writes the findings as text, and what nftables does if it replaces IPVS, iptables or ipset.
+func (r Result) Print(w io.Writer) error {
+	if len(r.Findings) == 0 || r.Findings[0].Severity == finding.Notice {
+		fmt.Fprintln(w, "nothing is missing")
+	}
+	err := finding.Print(w, r.Findings)
+	if r.Mode.NFTablesBalances() {
+		fmt.Fprintf(w, "connections are balanced by %s\n", r.DataPlane())
+	}
+	if r.Mode.RulesInNFTables() {
+		fmt.Fprintf(w, "sets and rules are kept in %s\n", r.Rules())
+	}
+	return err
 }
 
 // errAbsent means that the kernel lacks the feature. Any other probe error means that the result is unknown.

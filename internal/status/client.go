@@ -30,6 +30,18 @@ const codeWaiting = http.StatusConflict
 // maxAnswer limits the size of the response. A View with 100,000 endpoints is a tenth of that size.
 const maxAnswer = 1 << 30
 
+// Ask queries the agent on the socket. If no agent responds, or only root may ask, v is nil and silence is the reason.
+func Ask(ctx context.Context, path string, ask agent.Query) (v *view.View, silence, err error) {
+	v, err = Get(ctx, path, ask)
+	switch {
+	case errors.Is(err, ErrNoAgent), errors.Is(err, ErrWaiting):
+		return nil, err, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w; run the command as root", err), nil
+	}
+	return v, nil, err
+}
+
 // Get queries the agent on the socket. If no agent is running, the error is ErrNoAgent.
 func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)

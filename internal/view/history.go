@@ -13,6 +13,13 @@ type History struct {
 	Entries []*PastSync `json:"entries"`
 }
 
+// News returns the entries that are not in before, or that have been repeated since.
+func (h *History) News(before []*PastSync) []*PastSync {
+	return slices.DeleteFunc(slices.Clone(h.Entries), func(e *PastSync) bool {
+		return slices.ContainsFunc(before, func(b *PastSync) bool { return b.ID == e.ID && b.Until().Equal(e.Until()) })
+	})
+}
+
 // PastSync describes one sync, or consecutive syncs with the same failure or repair.
 type PastSync struct {
 	// ID counts the entries since the agent started.

@@ -38,3 +38,17 @@ func TestHistoryFilter(t *testing.T) {
 		}
 	}
 }
+
+// TestNews: after the first list, --watch shows new entries and entries that were repeated.
+func TestNews(t *testing.T) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	later := noon.Add(time.Hour)
+	before := []*PastSync{{ID: 1, Time: noon}, {ID: 2, Time: noon}}
+	h := History{Entries: []*PastSync{{ID: 1, Time: noon}, {ID: 2, Time: noon, Last: &later}, {ID: 3, Time: later}}}
+	if got := h.News(before); len(got) != 2 || got[0].ID != 2 || got[1].ID != 3 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.News(nil); len(got) != 3 {
+		t.Errorf("without an earlier list: %+v", got)
+	}
+}

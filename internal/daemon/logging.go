@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLogger returns a logger that does not sample, so the log contains every change.
-func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel, error) {
+// NewLogger returns a logger that does not sample, so the log contains every change.
+func NewLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel, error) {
 	l := zap.NewAtomicLevel()
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, l, fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
@@ -29,4 +29,10 @@ func newLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel,
 		return nil, l, fmt.Errorf("--log-format %q: use text or json", format)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), l, nil
+}
+
+// ErrorLog returns a logger for commands that print their results: it logs only errors.
+func ErrorLog(w io.Writer) *zap.Logger {
+	log, _, _ := NewLogger(w, "error", "text")
+	return log
 }

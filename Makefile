@@ -451,7 +451,7 @@ nightly-record: ran ## Add the results of make nightly to the record and its pag
 	@'$(ran)' keep
 
 .PHONY: pages
-pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of docs/performance.md and docs/kernel-support.md from the record
+pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of README.md, docs/performance.md and docs/kernel-support.md from the record
 	@'$(ran)' pages
 
 .PHONY: ages

@@ -14,7 +14,8 @@ import (
 // each release leaves in the kernel, with its names and owner records. This agent adopts all of them and keeps their
 // virtual servers. It writes nothing after the newest release, so that release also writes nothing after this agent.
 //
-// If a change is intended, keep the files of published releases, and add one for the next release.
+// The failing test prints the new state. If the change is intended and the newest release is not published yet, replace its
+// file; otherwise, add one for the next release.
 func TestAdoptsWhatReleasesLeave(t *testing.T) {
 	files, err := filepath.Glob("testdata/kernel-*.txt")
 	if err != nil || len(files) == 0 {

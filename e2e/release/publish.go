@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,11 +30,11 @@ type step struct {
 
 // steps are all steps, in their order.
 func (p publication) steps() []step {
-	charts := p.charts + "/kube-ipvs"
+	charts := p.chartRepository()
 	return []step{
 		{"verify", "check the files and their signatures with the public keys in the checkout", p.unsigned(), p.verify, true},
 		{"tag", "check that the tag is at the release's commit", p.untagged(), nil, true},
-		{"image", "push the image and its signatures to " + p.image, p.unset("IMAGE", p.image), func() error {
+		{"image", "push the image and its signatures to " + cmp.Or(p.image, "IMAGE"), p.unset("IMAGE", p.image), func() error {
 			if err := pushLayout(p.file("-image.tar"), p.image, p.login()); err != nil {
 				return err
 			}
@@ -85,7 +87,7 @@ func (p publication) byHand() string {
 		return "- Nothing: krew and Artifact Hub take releases only.\n"
 	}
 	return "- krew: in a fork of kubernetes-sigs/krew-index, copy kube-ipvs-" + p.version + "-krew.yaml to plugins/ipvs.yaml, and open a pull request.\n" +
-		"- Artifact Hub, once: add the repository oci://" + p.charts + "/kube-ipvs, and put its ID into charts/artifacthub-repo.yml.\n"
+		"- Artifact Hub, once: add the repository oci://" + p.chartRepository() + ", and put its ID into charts/artifacthub-repo.yml.\n"
 }
 
 func (p publication) file(suffix string) string {
@@ -95,6 +97,8 @@ func (p publication) file(suffix string) string {
 func (p publication) chart() string {
 	return filepath.Join(p.from, "kube-ipvs-"+strings.TrimPrefix(p.built, "v")+".tgz")
 }
+
+func (p publication) chartRepository() string { return cmp.Or(p.charts, "CHARTS") + "/kube-ipvs" }
 
 func (p publication) login() login {
 	return login{p.env("REGISTRY_USER"), p.env("REGISTRY_PASSWORD")}
@@ -185,18 +189,18 @@ func (p publication) unsigned() []string {
 	if p.built != p.version {
 		missing = append(missing, "the long tests; build without DRAFT=1")
 	}
-	for _, need := range [][2]string{
-		{filepath.Join(p.from, "SHA256SUMS.minisig"), "build with RELEASE_MINISIGN_KEY"},
-		{p.chart() + ".prov", "build with RELEASE_PGP_KEY"},
-		{filepath.Join(p.from, "SHA256SUMS.sigstore.json"), "build with RELEASE_COSIGN_KEY"},
-		{p.file("-image-signatures.tar"), "build with RELEASE_COSIGN_KEY"},
-		{p.file("-provenance.sigstore.json"), "build with RELEASE_COSIGN_KEY"},
-		{filepath.Join(p.checkout, publicMinisign), "commit the public key"},
-		{filepath.Join(p.checkout, publicPGP), "commit the public key"},
-		{filepath.Join(p.checkout, publicCosign), "commit the public key"},
+	for _, need := range []struct{ dir, name, remedy string }{
+		{p.from, "SHA256SUMS.minisig", "build with RELEASE_MINISIGN_KEY"},
+		{p.from, filepath.Base(p.chart()) + ".prov", "build with RELEASE_PGP_KEY"},
+		{p.from, "SHA256SUMS.sigstore.json", "build with RELEASE_COSIGN_KEY"},
+		{p.from, filepath.Base(p.file("-image-signatures.tar")), "build with RELEASE_COSIGN_KEY"},
+		{p.from, filepath.Base(p.file("-provenance.sigstore.json")), "build with RELEASE_COSIGN_KEY"},
+		{p.checkout, publicMinisign, "commit the public key"},
+		{p.checkout, publicPGP, "commit the public key"},
+		{p.checkout, publicCosign, "commit the public key"},
 	} {
-		if _, err := os.Stat(need[0]); errors.Is(err, os.ErrNotExist) {
-			missing = append(missing, filepath.Base(need[0])+"; "+need[1])
+		if _, err := os.Stat(filepath.Join(need.dir, need.name)); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, need.name+"; "+need.remedy)
 		}
 	}
 	return missing

@@ -25,7 +25,7 @@ This chart runs the [kube-ipvs](../../README.md) agent on every node. [Install](
 | [default](presets/default.yaml) | nodes without kube-proxy, where another program serves the Service ` + "`kubernetes`" + ` |
 | [no-kube-proxy](presets/no-kube-proxy.yaml) | a cluster that never had kube-proxy; needs ` + "`--set apiServer.host=ADDRESS`" + ` |
 | [kubeadm](presets/kubeadm.yaml) | a cluster created by kubeadm; reads kube-proxy's own ConfigMap |
-| [k3s](presets/k3s.yaml), [k3d](presets/k3d.yaml), [rke2](presets/rke2.yaml), [kubespray](presets/kubespray.yaml), [kops](presets/kops.yaml), [talos](presets/talos.yaml), [eks](presets/eks.yaml), [aks](presets/aks.yaml), [openshift](presets/openshift.yaml), [microk8s](presets/microk8s.yaml), [kind](presets/kind.yaml) | [the distribution of this name](../../docs/distributions/README.md) |
+| the name of a distribution, such as [k3s](presets/k3s.yaml) | [that distribution](../../docs/distributions/README.md) |
 | [take-over](presets/take-over.yaml) | replacing kube-proxy node by node; combine it with another preset |
 
 To install without Helm, use the rendered manifests in [charts/manifests](../manifests).

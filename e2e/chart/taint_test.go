@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -19,16 +20,8 @@ import (
 // node.
 func (s *apiServer) testStartupTaint(t *testing.T) {
 	const own, other = "own-node", "other-node"
-	for _, name := range []string{own, other} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
-			{Key: startuptaint.Key, Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule},
-			{Key: startuptaint.Key, Value: "true", Effect: corev1.TaintEffectNoSchedule},
-		}}}
-		if _, err := s.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}) }()
-	}
+	s.createTainted(t, own)
+	s.createTainted(t, other)
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +50,24 @@ func (s *apiServer) testStartupTaint(t *testing.T) {
 	if _, err := of(t, other, agent).Remove(t.Context()); err == nil {
 		t.Error("the agent removed the taint from another node")
 	}
+	s.removesOnlyItsTaint(t, own, agent)
+}
+
+func (s *apiServer) createTainted(t *testing.T, name string) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+		{Key: startuptaint.Key, Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule},
+		{Key: startuptaint.Key, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+	}}}
+	nodes := s.admin.CoreV1().Nodes()
+	if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = nodes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+}
+
+func (s *apiServer) removesOnlyItsTaint(t *testing.T, own string, agent *rest.Config) {
+	t.Helper()
 	if removed, err := of(t, own, agent).Remove(t.Context()); err != nil || !removed {
 		t.Errorf("removed %t, error %v", removed, err)
 	}

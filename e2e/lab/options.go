@@ -165,11 +165,8 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 			return options{}, err
 		}
 	}
-	if err := opts.setClock(); err != nil {
+	if err := opts.chooseMachine(); err != nil {
 		return options{}, err
-	}
-	if opts.without != "" && opts.mode != "qemu" {
-		return options{}, userErrorf("%s needs LAB=qemu: on other kernels, these modules may be built in", withoutVar)
 	}
 	if v.out != "" {
 		if opts.out, err = filepath.Abs(v.out); err != nil {
@@ -206,6 +203,16 @@ func (o options) hostLimit() time.Duration {
 
 // setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU and a single
 // CPU.
+func (o *options) chooseMachine() error {
+	if err := o.setClock(); err != nil {
+		return err
+	}
+	if o.without != "" && o.mode != "qemu" {
+		return userErrorf("%s needs LAB=qemu: on other kernels, these modules may be built in", withoutVar)
+	}
+	return nil
+}
+
 func (o *options) setClock() error {
 	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock, skippingClock); err != nil {
 		return err

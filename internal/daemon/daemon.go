@@ -85,11 +85,10 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
-	taint, err := openStartupTaint(settings, node.host.NodeName, source, log)
+	taint, err := openStartupTaint(settings, node.host.NodeName, source, observer, log)
 	if err != nil {
 		return err
 	}
-	taint.problems = observer
 	for _, p := range startProblems(node, settings, second) {
 		observer.SetProblem(p)
 	}

@@ -21,14 +21,16 @@ const taintLimit = 10 * time.Second
 type startupTaint struct {
 	// remove is nil if the taint stays.
 	remove   func(context.Context) (bool, error)
-	problems interface {
-		SetProblem(model.Problem)
-		ClearProblem(field string)
-	}
-	log *zap.Logger
+	problems nodeProblems
+	log      *zap.Logger
 }
 
-func openStartupTaint(settings *config.Settings, node string, source *Source, log *zap.Logger) (*startupTaint, error) {
+type nodeProblems interface {
+	SetProblem(model.Problem)
+	ClearProblem(field string)
+}
+
+func openStartupTaint(settings *config.Settings, node string, source *Source, problems nodeProblems, log *zap.Logger) (*startupTaint, error) {
 	if !settings.RemoveStartupTaint {
 		return &startupTaint{}, nil
 	}
@@ -36,7 +38,7 @@ func openStartupTaint(settings *config.Settings, node string, source *Source, lo
 	if err != nil {
 		return nil, err
 	}
-	return &startupTaint{remove: object.Remove, log: log}, nil
+	return &startupTaint{remove: object.Remove, problems: problems, log: log}, nil
 }
 
 // run waits for the first complete sync, and then tries until the taint is gone.

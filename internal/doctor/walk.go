@@ -58,8 +58,13 @@ func (e effect) judge(why string) (finding.Severity, string) {
 		}
 		return "", ""
 	}
+	return e.unclear(why, severity)
+}
+
+// unclear is judge for paths whose verdict is not clear.
+func (e effect) unclear(why string, severity finding.Severity) (finding.Severity, string) {
 	switch {
-	case failed:
+	case e.Failure != "":
 		return severity, "connections fail, and this may be the reason: " + why
 	case e.Connected && !e.later:
 		return "", ""

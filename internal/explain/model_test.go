@@ -239,41 +239,53 @@ func (w *world) addNFT(kind string, hook kernel.Hook, priority int32, statements
 	w.kernel.NFTables = kernel.NFTables{Rules: map[kernel.NFTName][]kernel.NFTRule{c.Chain(): {{Statements: statements}}}}
 }
 
+type sourceCase struct {
+	rule    func(*world)
+	verdict explain.Verdict
+	reason  string
+	sees    string
+}
+
+func inPostrouting(spec string) func(*world) {
+	return func(w *world) { w.insert("nat", "POSTROUTING", spec) }
+}
+
+func inNFTPostrouting(statements ...kernel.NFTStatement) func(*world) {
+	return func(w *world) { w.addNFT("nat", kernel.HookPostrouting, 90, statements...) }
+}
+
 // TestSources: the endpoints' replies return to this node only if the connection's source is one of its addresses.
 func TestSources(t *testing.T) {
 	foreign := kernel.NFTImmediate{Data: []byte{172, 31, 200, 1}}
 	own := kernel.NFTImmediate{Data: netip.MustParseAddr(node).AsSlice()}
 	snat := kernel.NFTSourceNAT{Addresses: [2]int{0, 0}, Ports: [2]int{-1, -1}}
-	chain := func(spec string) func(*world) { return func(w *world) { w.insert("nat", "POSTROUTING", spec) } }
-	nft := func(statements ...kernel.NFTStatement) func(*world) {
-		return func(w *world) { w.addNFT("nat", kernel.HookPostrouting, 90, statements...) }
-	}
-	for name, c := range map[string]struct {
-		rule    func(*world)
-		verdict explain.Verdict
-		reason  string
-		sees    string
-	}{
-		"another address": {chain("-p tcp -j SNAT --to-source 172.31.200.1"),
+	checkSources(t, map[string]sourceCase{
+		"another address": {inPostrouting("-p tcp -j SNAT --to-source 172.31.200.1"),
 			explain.Partly, "the source address 172.31.200.1, which this node does not have; rule: -t nat -A POSTROUTING", "172.31.200.1"},
-		"own address": {chain("-p tcp -j SNAT --to-source " + node), explain.Passes, "", someNode},
-		"another range": {chain("-j SNAT --to-source 172.31.200.1-172.31.200.9"),
+		"own address": {inPostrouting("-p tcp -j SNAT --to-source " + node), explain.Passes, "", someNode},
+		"another range": {inPostrouting("-j SNAT --to-source 172.31.200.1-172.31.200.9"),
 			explain.Partly, "the source address 172.31.200.1-172.31.200.9", "172.31.200.1-172.31.200.9"},
-		"range with own address": {chain("-j SNAT --to-source 192.0.2.1-192.0.2.9"), explain.Unclear, "explain cannot rule out that replies", "192.0.2.1-192.0.2.9"},
-		"virtual address":        {chain("-j SNAT --to-source " + balancer), explain.Partly, "the source address " + balancer, balancer},
-		"some packets": {chain("-m statistic --mode random --probability 0.5 -j SNAT --to-source 172.31.200.1"),
+		"range with own address": {inPostrouting("-j SNAT --to-source 192.0.2.1-192.0.2.9"), explain.Unclear, "explain cannot rule out that replies", "192.0.2.1-192.0.2.9"},
+		"virtual address":        {inPostrouting("-j SNAT --to-source " + balancer), explain.Partly, "the source address " + balancer, balancer},
+		"some packets": {inPostrouting("-m statistic --mode random --probability 0.5 -j SNAT --to-source 172.31.200.1"),
 			explain.Unclear, "explain cannot rule out that replies", someNode},
-		"few ports":                 {chain("-p tcp -j MASQUERADE --to-ports 1500-1501"), explain.Unclear, "limits the number of source ports to 2", someNode},
-		"many ports":                {chain("-p tcp -j MASQUERADE --to-ports 1024-65535"), explain.Passes, "", someNode},
-		"nftables, another address": {nft(foreign, snat), explain.Partly, "the source address 172.31.200.1", "172.31.200.1"},
-		"nftables, own address":     {nft(own, snat), explain.Passes, "", someNode},
-		"nftables, unknown address": {nft(snat), explain.Unclear, "explain cannot rule out that replies", "an unknown address"},
-		"nftables, masquerade":      {nft(kernel.NFTSourceNAT{Addresses: [2]int{-1, -1}, Ports: [2]int{-1, -1}, Masquerade: true}), explain.Passes, "", someNode},
-		"accepted earlier": {chain("-p tcp -j ACCEPT"),
+		"few ports":                 {inPostrouting("-p tcp -j MASQUERADE --to-ports 1500-1501"), explain.Unclear, "limits the number of source ports to 2", someNode},
+		"many ports":                {inPostrouting("-p tcp -j MASQUERADE --to-ports 1024-65535"), explain.Passes, "", someNode},
+		"nftables, another address": {inNFTPostrouting(foreign, snat), explain.Partly, "the source address 172.31.200.1", "172.31.200.1"},
+		"nftables, own address":     {inNFTPostrouting(own, snat), explain.Passes, "", someNode},
+		"nftables, unknown address": {inNFTPostrouting(snat), explain.Unclear, "explain cannot rule out that replies", "an unknown address"},
+		"nftables, masquerade":      {inNFTPostrouting(kernel.NFTSourceNAT{Addresses: [2]int{-1, -1}, Ports: [2]int{-1, -1}, Masquerade: true}), explain.Passes, "", someNode},
+	})
+}
+
+// TestLostMasquerading: foreign rules can keep the agent's rules from masquerading.
+func TestLostMasquerading(t *testing.T) {
+	checkSources(t, map[string]sourceCase{
+		"accepted earlier": {inPostrouting("-p tcp -j ACCEPT"),
 			explain.Partly, "prevents masquerading by the agent's rules; rule: -t nat -A POSTROUTING -p tcp -j ACCEPT", client},
-		"returned earlier": {chain("-d " + otherPod + " -j RETURN"),
+		"returned earlier": {inPostrouting("-d " + otherPod + " -j RETURN"),
 			explain.Partly, "prevents masquerading by the agent's rules; rule: -t nat -A POSTROUTING -d " + otherPod, someNode},
-		"returned for some": {chain("-m statistic --mode random --probability 0.5 -j RETURN"), explain.Unclear, "POSTROUTING -m statistic", ""},
+		"returned for some": {inPostrouting("-m statistic --mode random --probability 0.5 -j RETURN"), explain.Unclear, "POSTROUTING -m statistic", ""},
 		"led to another chain": {func(w *world) {
 			w.insert("nat", "MINE", "-p udp -j ACCEPT")
 			w.insert("nat", "POSTROUTING", "-g MINE")
@@ -282,7 +294,7 @@ func TestSources(t *testing.T) {
 			w.insert("nat", "MINE", "-j RETURN")
 			w.insert("nat", "POSTROUTING", "-j MINE")
 		}, explain.Passes, "", someNode},
-		"nftables, accepted earlier": {nft(kernel.NFTVerdict{Code: kernel.NFTAccept}), explain.Passes, "", someNode},
+		"nftables, accepted earlier": {inNFTPostrouting(kernel.NFTVerdict{Code: kernel.NFTAccept}), explain.Passes, "", someNode},
 		"mark cleared": {func(w *world) { w.insert("mangle", "POSTROUTING", "-j MARK --set-xmark 0x0/0xffffffff") }, explain.Partly,
 			"masquerading by the agent's rules; rule: -t mangle -A POSTROUTING -j MARK", client},
 		"mark restored": {func(w *world) { w.insert("mangle", "POSTROUTING", "-j CONNMARK --restore-mark") },
@@ -300,7 +312,12 @@ func TestSources(t *testing.T) {
 			w.addNFT("filter", kernel.HookPrerouting, -310, kernel.NFTLoad{Field: kernel.NFTField{Kind: kernel.NFTPayload, Key: 2, Length: 2}},
 				kernel.NFTCompare{Data: []byte{0x1f, 0x90}}, kernel.NFTImmediate{Data: []byte{7, 0, 0, 0}}, kernel.NFTStore{Field: kernel.NFTField{Kind: kernel.NFTCt, Key: 17}})
 		}, explain.Stops, "belong to no connection", ""},
-	} {
+	})
+}
+
+func checkSources(t *testing.T, cases map[string]sourceCase) {
+	t.Helper()
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := web()
 			s.Slices[0].Endpoints[1].Node = "node-b"

@@ -65,8 +65,7 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"iptables-legacy -A INPUT -p tcp --dport 80 -j DROP", "iptables-legacy -F; iptables-legacy -X", s.client.Host, finding.Broken, "iptables-legacy",
 		},
 		"before connection tracking": {
-			"iptables -t raw -I PREROUTING -d 10.96.0.0/12 -j DROP", "iptables -t raw -D PREROUTING -d 10.96.0.0/12 -j DROP", s.client.Host, finding.Broken,
-			"-d 10.96.0.0/12 -j DROP",
+			"iptables -t raw -I PREROUTING -d 10.96.0.0/12 -j DROP", "iptables -t raw -D PREROUTING 1", s.client.Host, finding.Broken, "-d 10.96.0.0/12 -j DROP",
 		},
 		"addresses that are not local at the interface": {
 			"nft add table inet guard; nft 'add chain inet guard pre { type filter hook prerouting priority 0; policy accept; }'; " +

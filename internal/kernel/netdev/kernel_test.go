@@ -339,7 +339,6 @@ func TestNetwork(t *testing.T) {
 	lone := netip.MustParseAddr("198.18.9.9")
 	want[lone] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(lone, 32)}
 	n.wantNetwork(want)
-
 	w.takeMoved()
 	n.run("ip route add 198.51.102.0/24 via 192.0.2.3; ip route add 198.51.103.0/24 dev eth0; ip route del 198.51.102.0/24")
 	n.must(n.apply(kernel.Create, bound("10.96.0.2"), bound("2001:db8::2")))

@@ -13,7 +13,7 @@ type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// usageError is an invalid command line.
+// usageError reports an invalid command line.
 type usageError struct {
 	error
 	command string
@@ -34,7 +34,7 @@ func addCheck(cmd *cobra.Command, check func() error) {
 	}
 }
 
-// noSuchCommand rejects the arguments of a command with subcommands, because cobra has found no subcommand with that name.
+// noSuchCommand rejects arguments of a command with subcommands: cobra passes them on if the first one is no subcommand.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -14,8 +14,7 @@ import (
 )
 
 // distributions lists the recorded objects in testdata/distributions: what the chart says while the distribution's own
-// proxy runs, and the presets to install without it. If divided is true, kube-proxy's DaemonSet can be kept off single
-// nodes.
+// proxy runs, and the presets to install without it. If divided is true, kube-proxy's DaemonSet can be kept off individual nodes.
 var distributions = []struct {
 	name, refusal string
 	presets       []string

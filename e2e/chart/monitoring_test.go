@@ -96,7 +96,7 @@ type query struct {
 	texts []string
 }
 
-// queries returns the queries of the alerts and the dashboard by their location.
+// queries returns the queries of the alerts and the dashboard keyed by where they stand.
 func queries(t *testing.T) map[string]query {
 	t.Helper()
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)

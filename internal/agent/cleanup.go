@@ -48,7 +48,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return c, nil
 }
 
-// beginCleanup reads the kernel. The cleanup has no plan yet. chainOf names a chain that kube-proxy wrote after the agent.
+// beginCleanup reads the kernel. The cleanup has no plan yet. chainOf names a chain that kube-proxy wrote after the agent last wrote it.
 func beginCleanup(ctx context.Context, cfg compile.Config, k Kernel, chainOf func(kernel.RulesView) string) (*Cleanup, *kernel.State, error) {
 	have, err := k.Read(ctx)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ipvsRules returns the rules of a family on a node where IPVS balances.
+// ipvsRules returns the rules for one family on a node where IPVS balances the connections.
 func ipvsRules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours := cfg.chains()
 	all := kernel.Ruleset{

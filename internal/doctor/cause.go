@@ -140,7 +140,7 @@ func (c *cause) finding(f *Facts) finding.Finding {
 	return finding.New(severity, "path", problem, examples(evidence), c.effects[client].remedy())
 }
 
-// why describes the cause: the texts of the most serious effects, until all keys are explained. It replaces the addresses in a text that varies.
+// why describes the cause. It takes the texts of the most serious effects first, until they explain all keys. It replaces the addresses in a text that varies.
 func (c *cause) why() (text string, varies bool) {
 	variants := map[string][]string{}
 	var order, explained []string

@@ -82,7 +82,7 @@ type Facts struct {
 	Endpoints []Reached
 	// Echoed are the endpoints on other nodes to which doctor sent test packets.
 	Echoed []Echo
-	// Probed are addresses of this node for which doctor sent ARP requests.
+	// Probed lists this node's addresses for which doctor sent ARP requests.
 	Probed []Probed
 	// Pods are addresses of pods on this node, as the kernel knows them.
 	Pods []kernel.Pod

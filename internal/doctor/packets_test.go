@@ -31,7 +31,7 @@ func (n *node) probe(macs ...string) {
 	n.Probed = []Probed{{Address: netip.MustParseAddr("192.168.50.11"), Interface: n.links[eth0], MACs: macs}}
 }
 
-// packets lists what test packets to other machines find.
+// packets lists the findings of test packets to other machines.
 var packets = []breakage{
 	{"large packets arrive", func(_ *testing.T, n *node) { n.ping(Answered, Answered, "") }, "", nil},
 	{"large packets are too big", func(_ *testing.T, n *node) { n.ping(Answered, TooBig, "") }, "", nil},

@@ -41,7 +41,7 @@ type Echo struct {
 	// Interface is the interface through which this node sends. Most is the largest MTU of a pod's interface here; 0 if no pod is known.
 	Interface string
 	Most      int
-	// Size is the size of the large packets: that of a pod's largest packets on this route.
+	// Size is the size of the large packets, which is that of the largest packets that a pod sends on this route.
 	Size         int
 	Small, Large Reply
 	// Failure is the error that prevented the test.

@@ -311,7 +311,7 @@ func TestFindingsShareNoCause(t *testing.T) {
 }
 
 // TestOneRuleIsOneFinding: a rule that affects each endpoint and each client in another way is one cause. Rules that affect the same path are not.
-// A connection that opens does not clear a rule against later packets.
+// A connection that opens does not prove that later packets pass a rule.
 func TestOneRuleIsOneFinding(t *testing.T) {
 	walk := func(sender Sender, verdict explain.Verdict, causes ...explain.Cause) Walk {
 		to := kernel.ServerKey{Addr: at("10.96.0.1:80"), Protocol: inet.TCP}

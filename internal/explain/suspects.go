@@ -17,7 +17,7 @@ var policies = regexp.MustCompile(`^-t \S+ -A (cali-|KUBE-ROUTER-|KUBE-POD-FW-|K
 
 // Search selects the connections that Suspects traces.
 type Search struct {
-	// This node and Clients connect to every virtual server. Pods connect only to the first virtual servers of each family in Sample.
+	// This node and each of Clients connect to every virtual server. Pods connect only to the first virtual servers of each family in Sample.
 	Clients, Pods []netip.Addr
 	Sample        []kernel.ServerKey
 	// Limit is the largest number of connections to return.

@@ -82,7 +82,7 @@ func (w *world) stoppedBy(connections []explain.Question) map[string]explain.Que
 	return by
 }
 
-// TestSuspectsAreLimited: rules that break few connections come first, and the work is limited.
+// TestSuspectsAreLimited: rules that break few connections come first, and the number of comparisons is limited.
 func TestSuspectsAreLimited(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	rare := clusterIPOf("10.96.1.11:80")

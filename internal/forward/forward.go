@@ -34,7 +34,7 @@ type Limits struct {
 	Connections int
 	// Flows is the maximum number of UDP clients. Datagrams from further clients are dropped.
 	Flows int
-	// Connect is the timeout for connections to the destination.
+	// Connect is the timeout for opening a connection to the destination.
 	Connect time.Duration
 	// FlowIdle is the time after which a UDP flow without datagrams in either direction expires.
 	FlowIdle time.Duration

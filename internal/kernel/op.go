@@ -52,7 +52,7 @@ const (
 // KindOf returns the kind of the operation's object.
 func (o Op) KindOf() Kind { return o.Object.kind() }
 
-// SysctlSetting is a sysctl and its wanted value. Verb: Ensure.
+// SysctlSetting is a sysctl and the value that it should have. Verb: Ensure.
 type SysctlSetting struct {
 	Name, Value string
 	// Optional is true if the agent skips the setting when the kernel lacks it or does not let the agent change it.

@@ -64,7 +64,7 @@ const (
 	arpRequestCode = 1
 )
 
-// arpHeader names the types and lengths of the addresses.
+// arpHeader specifies the types and lengths of the addresses.
 var arpHeader = []byte{0, 1, 8, 0, macLength, 4}
 
 // arpRequest returns a request for an address, from the sender's address 0.0.0.0.

@@ -83,7 +83,7 @@ func podDevices(links []netlink.Link) (devices, bridges map[int]string) {
 	return devices, bridges
 }
 
-// hostRoutes returns the host routes of the main table to the devices, and the names of the interfaces with a default route.
+// hostRoutes returns the main table's host routes through the devices, and the names of the interfaces with a default route.
 func (b *Backend) hostRoutes(ctx context.Context, devices map[int]string) (routes []kernel.Pod, uplinks map[string]bool, err error) {
 	uplinks = map[string]bool{}
 	see := func(payload []byte) error { // a node may have more routes than fit in memory

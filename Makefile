@@ -19,7 +19,7 @@ help-all: ## List all targets
 # Compiled code contains no directory names, so that all clones on this machine share the build cache. Without C, programs link in half the time.
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export CGO_ENABLED := 0
-# KUBERNETES=1.34.4 runs the end-to-end tests with another version of Kubernetes (docs/control-plane.md#versions).
+# KUBERNETES=1.34.4 runs the end-to-end tests with that version of Kubernetes (docs/control-plane.md#versions).
 export KUBE_IPVS_KUBERNETES := $(KUBERNETES)
 
 agent := bin/kube-ipvs

@@ -48,7 +48,7 @@ func read(tests []record.Test) (all []measured, err error) {
 // programs lists the compared programs in the order of rows and legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// table is a generated part of a page between <!-- table NAME --> and <!-- end -->. Pictures use the same markers.
+// table is a generated table. On its page, it is between the lines <!-- table NAME --> and <!-- end -->.
 type table struct {
 	page    string
 	columns []string
@@ -122,7 +122,7 @@ func floor(all []measured) Packets {
 
 var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
 
-// Page replaces the tables and pictures of the page at path. It returns the new page, and its pictures by name.
+// Page updates the tables and pictures of the page at path. It returns the new page, and its pictures by name.
 func Page(path, page string, tests []record.Test) (text string, drawn map[string]string, err error) {
 	all, err := read(tests)
 	if err != nil {

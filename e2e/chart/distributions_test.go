@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// distributions lists the recorded objects in testdata/distributions: what the chart says while the distribution's own
-// proxy runs, and the presets to install without it. If divided is true, kube-proxy's DaemonSet can be kept off individual nodes.
+// distributions lists the distributions with recorded objects in testdata/distributions. refusal is the chart's error while the distribution's own
+// proxy runs. presets are the presets to use when that proxy is off. If divided is true, kube-proxy's DaemonSet can be kept off individual nodes.
 var distributions = []struct {
 	name, refusal string
 	presets       []string
@@ -37,8 +37,8 @@ var distributions = []struct {
 	{"kind", "kube-proxy runs on 1 node (DaemonSet kube-system/kube-proxy)", []string{"kind"}, true},
 }
 
-// testDistributions: the chart refuses to install beside the proxy of each distribution, and each preset installs once
-// that proxy is off.
+// testDistributions checks that the chart cannot be installed while a distribution's own proxy runs, and can be installed with the distribution's
+// preset when that proxy is off.
 func (s *apiServer) testDistributions(t *testing.T) {
 	for _, d := range distributions {
 		t.Run(d.name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func (s *apiServer) testDistributions(t *testing.T) {
 				return
 			}
 			v := complete(t, d.presets...)
-			if d.name == "microk8s" { // with this preset, both proxies run
+			if d.name == "microk8s" { // this preset allows both proxies to run
 				s.installs(t, v)
 				return
 			}
@@ -103,7 +103,8 @@ func (s *apiServer) installs(t *testing.T, v values) {
 	}
 }
 
-// divide applies the patch from the guide. The DaemonSet must keep its own affinity: on EKS, it excludes Fargate.
+// divide applies the guide's patch, which keeps kube-proxy off the agent's nodes. The patch must not remove the DaemonSet's own affinity. On EKS,
+// that affinity excludes Fargate nodes.
 func (s *apiServer) divide(t *testing.T) {
 	t.Helper()
 	sets := s.admin.AppsV1().DaemonSets(namespace)
@@ -129,7 +130,7 @@ func expressions(proxy *appsv1.DaemonSet) []corev1.NodeSelectorRequirement {
 	return proxy.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions
 }
 
-// switchOff does to the recorded objects what the distribution does when its setting changes.
+// switchOff deletes the objects of the distribution's proxy. In the annotations of k3s' nodes, it adds the flag that disables kube-proxy.
 func (s *apiServer) switchOff(t *testing.T, recorded string) {
 	t.Helper()
 	var proxies []string

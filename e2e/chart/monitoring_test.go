@@ -96,7 +96,7 @@ type query struct {
 	texts []string
 }
 
-// queries returns the queries of the alerts and the dashboard keyed by where they stand.
+// queries returns the queries of the alerts and the dashboard. The keys describe where each query is.
 func queries(t *testing.T) map[string]query {
 	t.Helper()
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)

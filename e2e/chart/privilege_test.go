@@ -24,7 +24,7 @@ var rights = map[string]string{
 	"create events.events.k8s.io":           "report Problems as Events of the Services that have them",
 }
 
-// taintRights are the additional rights with startupTaint.enabled.
+// taintRights are the additional rights that startupTaint.enabled grants.
 var taintRights = map[string]string{"patch nodes": "remove the startup taint"}
 
 func TestRightsInTheCluster(t *testing.T) {

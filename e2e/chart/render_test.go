@@ -79,8 +79,8 @@ func presets(t *testing.T, names ...string) values {
 	return merged
 }
 
-// complete returns the values of presets, with an address where the user must set one, and without OpenShift's own kind,
-// which neither the tests nor their API server know.
+// complete returns the values of presets, and adds the API server's address if the user must set one. It leaves out the openshift values, because the
+// tests and their API server do not support SecurityContextConstraints.
 func complete(t *testing.T, names ...string) values {
 	t.Helper()
 	v := presets(t, names...)
@@ -91,7 +91,6 @@ func complete(t *testing.T, names ...string) values {
 	return v
 }
 
-// presetNames returns the names of all presets.
 func presetNames(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))

@@ -16,8 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/startuptaint"
 )
 
-// testStartupTaint: with the rights that startupTaint.enabled grants, an agent removes the taint from its own node, and changes nothing else on any
-// node.
+// testStartupTaint checks that startupTaint.enabled allows an agent to remove the taint from its own node, but to change nothing else on any node.
 func (s *apiServer) testStartupTaint(t *testing.T) {
 	const own, other = "own-node", "other-node"
 	s.createTainted(t, own)
@@ -33,7 +32,7 @@ func (s *apiServer) testStartupTaint(t *testing.T) {
 	if err := s.upgrade(t, parse(t, "startupTaint: {enabled: true}")); err != nil {
 		t.Fatal(err)
 	}
-	// A policy takes effect some time after its creation, so the first patch only asks whether it is in force.
+	// A new policy does not take effect immediately.
 	s.awaitDenial(t, agent, own, `{"metadata": {"labels": {"agent": "was-here"}}}`)
 	for _, c := range []struct{ node, patch string }{
 		{other, `{"spec": {"taints": [{"key": "example.com/mine", "effect": "NoSchedule"}]}}`},
@@ -86,7 +85,7 @@ func (s *apiServer) removesOnlyItsTaint(t *testing.T, own string, agent *rest.Co
 	}
 }
 
-// podOn returns the client configuration of an agent's pod on a node. A token of a pod contains the node's name.
+// podOn returns a client configuration that impersonates the agent's pod on a node. A pod's token contains the name of its node.
 func (s *apiServer) podOn(node string) *rest.Config {
 	config := rest.CopyConfig(s.Client())
 	name, groups := user("kube-ipvs")
@@ -105,7 +104,7 @@ func of(t *testing.T, name string, config *rest.Config) *startuptaint.Node {
 	return node
 }
 
-// patch asks the API server for a change without making it.
+// patch patches a node in a dry run.
 func patch(t *testing.T, config *rest.Config, node, body string) error {
 	t.Helper()
 	options := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}

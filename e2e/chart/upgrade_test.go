@@ -12,15 +12,15 @@ import (
 	release "helm.sh/helm/v4/pkg/release/v1"
 )
 
-// versioned returns the chart as a release with this version.
+// versioned returns the chart with the given version.
 func versioned(t *testing.T, version string) *chartv2.Chart {
 	c := load(t)
 	c.Metadata.Version, c.Metadata.AppVersion = version, "v"+version
 	return c
 }
 
-// testReleases installs a release with each preset, upgrades it to the next release with the command in
-// docs/compatibility.md, and rolls back. Only the version differs between the two releases.
+// testReleases installs a release with each preset, upgrades it to the next release (docs/compatibility.md), and rolls it back. The two releases
+// differ only in their version.
 func (s *apiServer) testReleases(t *testing.T) {
 	all := map[string]values{"set by users": parse(t, `{config: {clusterCIDR: 10.244.0.0/16, ipvs: {scheduler: wrr}}, podLabels: {team: network},
 		metrics: {bindAddress: 0.0.0.0, service: {enabled: true}, dashboard: {enabled: true}}}`)}

@@ -40,7 +40,7 @@ type machineConfig struct {
 	cpus   int
 	// without lists modules that the kernel refuses to load.
 	without string
-	clock   string // of user-mode Linux: one of umlClocks, or empty
+	clock   string // a key of umlClocks for user-mode Linux, or empty
 	spec    guestSpec
 }
 

@@ -37,7 +37,7 @@ type options struct {
 	without     string // kernel modules that the guest refuses to load, separated by commas
 }
 
-// withoutVar names the variable that lists modules to leave out. The tests read it, too.
+// withoutVar is the environment variable that lists kernel modules to leave out. e2e/testbed/contained-agent reads it, too.
 const withoutVar = "LAB_WITHOUT"
 
 // testOptions are additional options of kernel-test.

@@ -49,7 +49,7 @@ func TestParseRunFlags(t *testing.T) {
 	}
 }
 
-// TestWithout: other kernels may have the modules built in, and would ignore the list.
+// TestWithout checks that LAB_WITHOUT needs LAB=qemu. Other kernels may have the modules built in, and would ignore the list.
 func TestWithout(t *testing.T) {
 	withoutSettings(t)
 	t.Setenv(withoutVar, "ip_set,x_tables")

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// KernelsPage has a table of the runs on stock kernels.
+// KernelsPage is the page with the table of results on stock kernels.
 const KernelsPage = "docs/kernel-support.md"
 
 var kernelsTable = regexp.MustCompile(`(?s)(<!-- table kernels -->\n).*?(<!-- end -->)`)
 
-// WithKernels replaces the table of KernelsPage by the newest run of each part that tests a stock kernel.
+// WithKernels fills the table of KernelsPage with the newest run of each part that tests a stock kernel.
 func WithKernels(page string, lines []Line) (string, error) {
 	if len(kernelsTable.FindAllString(page, -1)) != 1 {
 		return "", fmt.Errorf("%s must have one table of kernels", KernelsPage)

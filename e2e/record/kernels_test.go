@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// TestWithKernels: the table shows the newest run of each part that tests a stock kernel, and the parts that never ran.
 func TestWithKernels(t *testing.T) {
 	const page = "Before.\n<!-- table kernels -->\nold\n<!-- end -->\nAfter.\n"
 	lines := []Line{

@@ -124,8 +124,8 @@ func (b *build) annotate(m *chartv2.Metadata) error {
 	return nil
 }
 
-// publicKey returns the checkout's OpenPGP key, if there is one. The annotation is made from this key, so that a build
-// without the secret key makes the same chart.
+// publicKey returns the public OpenPGP key in the checkout, or nil. The chart's annotation uses this key, so that a build without the secret key
+// makes the same chart.
 func publicKey(checkout string) (openpgp.EntityList, error) {
 	text, err := os.ReadFile(filepath.Join(checkout, publicPGP))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,10 +17,10 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 )
 
-// cosigner signs as cosign does with a key: ECDSA on the curve P-256, over a SHA-256 digest.
+// cosigner makes signatures that cosign can verify with a public key. It signs SHA-256 digests with ECDSA on the curve P-256.
 type cosigner struct{ key *ecdsa.PrivateKey }
 
-// cosignKey reads a key that cosign generate-key-pair has made, or a plain PKCS #8 key.
+// cosignKey reads a key from cosign generate-key-pair, or an unencrypted PKCS #8 key.
 func cosignKey(text, password string) (*cosigner, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -53,7 +53,7 @@ func (c *cosigner) sign(content []byte) ([]byte, error) {
 	return ecdsa.SignASN1(rand.Reader, c.key, digest[:])
 }
 
-// bundle is a Sigstore bundle. cosign verifies a file with its bundle.
+// bundle is a Sigstore bundle, which contains the signature that cosign verifies.
 type bundle struct {
 	MediaType            string `json:"mediaType"`
 	VerificationMaterial struct {
@@ -90,7 +90,7 @@ func (c *cosigner) writeBundle(file string, b bundle) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// signFile writes the bundle for a file's content.
+// signFile signs content, and writes the signature to file as a bundle.
 func (c *cosigner) signFile(file string, content []byte) error {
 	signature, err := c.sign(content)
 	if err != nil {

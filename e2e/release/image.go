@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// refName is the annotation with a manifest's tag in an OCI layout.
+// refName is the annotation that contains a manifest's tag in an OCI layout.
 const refName = "org.opencontainers.image.ref.name"
 
 // images writes the images of all supported platforms as a tar of an OCI layout.

@@ -22,8 +22,8 @@ var (
 	kindHeading    = regexp.MustCompile(`^### (\w+)$`)
 )
 
-// changesOf returns a version's section of the changelog. A pre-release uses the section of its release, or, until there
-// is one, the unreleased changes.
+// changesOf returns a version's section of the changelog. For a pre-release, this is the section of its release. If the changelog has no such section
+// yet, changesOf returns the unreleased changes.
 func changesOf(changelog, version string) (section, error) {
 	wanted, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "-")
 	if preRelease(version) && !strings.Contains(changelog, "\n## ["+wanted+"]") {

@@ -65,7 +65,7 @@ func sameParts(t *testing.T, first *build) {
 	}
 }
 
-// signatures checks that verify accepts the release, but not a changed file or another key.
+// signatures checks that verify accepts the release, and rejects a changed file or another key.
 func signatures(t *testing.T, b *build) {
 	p := publicationOf(b)
 	if err := p.verify(); err != nil {
@@ -96,7 +96,7 @@ func signatures(t *testing.T, b *build) {
 	openssl(t, b)
 }
 
-// openssl verifies the signature of the checksums with another program.
+// openssl verifies the signature of SHA256SUMS with the program openssl.
 func openssl(t *testing.T, b *build) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Log("NOT RUN: install openssl to verify a signature with it")
@@ -118,7 +118,7 @@ func publicationOf(b *build) publication {
 	return publication{b.checkout, b.out, testVersion, testVersion, testImage, "registry.example/team/charts", func(string) string { return "" }}
 }
 
-// provenanceOf checks that the statement names each file with its checksum, and the sources.
+// provenanceOf checks that the provenance lists the source, and each file with its checksum.
 func provenanceOf(t *testing.T, b *build) {
 	var s statement
 	if err := json.Unmarshal(read(t, b.file("-provenance.json")), &s); err != nil {

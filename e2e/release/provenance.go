@@ -51,14 +51,14 @@ const (
 	predicateType = "https://slsa.dev/provenance/v1"
 )
 
-// materials are what a release is made of, by URI: modules, the Go release and Debian packages.
+// materials are the modules, the Go release and the Debian packages in a release. The keys are their URIs.
 type materials map[string]resource
 
 func (m materials) add(uri string, digest map[string]string) {
 	m[uri] = resource{URI: uri, Digest: digest}
 }
 
-// modules adds the modules in a program. in-toto's dirHash is Go's checksum in hexadecimal.
+// modules adds the modules in a program. The dirHash of in-toto is Go's module checksum in hexadecimal.
 func (m materials) modules(info *buildinfo.BuildInfo) error {
 	m.add(golang("std", strings.TrimPrefix(info.GoVersion, "go")), nil)
 	for _, module := range info.Deps {
@@ -72,7 +72,7 @@ func (m materials) modules(info *buildinfo.BuildInfo) error {
 	return nil
 }
 
-// provenance describes how the files and the image were built. With a key, it also signs that description.
+// provenance writes a description of how the files and the image were built. If the cosign key is set, it signs that description and the images.
 func (b *build) provenance() error {
 	s := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType}
 	var err error
@@ -105,7 +105,7 @@ func (b *build) provenance() error {
 	return b.signImages(envelope)
 }
 
-// builder identifies the workflow run, or, outside a workflow, the page that a maintainer has followed.
+// builder identifies the workflow run. Outside a workflow, it names the page that describes the build.
 func builder(env func(string) string) runDetails {
 	var r runDetails
 	r.Builder.ID = project + "/blob/main/docs/release.md#make-a-release"
@@ -117,7 +117,7 @@ func builder(env func(string) string) runDetails {
 	return r
 }
 
-// subjects lists the files that exist so far, and the images.
+// subjects lists the files built so far, and the images.
 func (b *build) subjects() ([]resource, error) {
 	entries, err := os.ReadDir(b.out)
 	if err != nil {

@@ -12,23 +12,22 @@ import (
 	"strings"
 )
 
-// publication is a finished release, and where it goes.
+// publication is a finished release and its destinations.
 type publication struct {
 	checkout, from string
-	version, built string // the version to publish, and the one in the names of the files, which differs for a draft
+	version, built string // the version to publish, and the version in the file names, which is different for a draft
 	image, charts  string // repositories, without a tag
 	env            func(string) string
 }
 
-// step is a step of publishing. It needs what missing lists.
+// step is a step of publishing. It cannot run if something is missing.
 type step struct {
 	name, does string
 	missing    []string
 	do         func() error
-	dry        bool // a dry run does it, too
+	dry        bool // whether a dry run includes the step
 }
 
-// steps are all steps, in their order.
 func (p publication) steps() []step {
 	charts := p.chartRepository()
 	return []step{
@@ -50,7 +49,7 @@ func (p publication) steps() []step {
 	}
 }
 
-// publish does all steps if nothing is missing. A dry run names what is missing, and publishes nothing.
+// publish runs all steps if nothing is missing. A dry run lists what is missing, and publishes nothing.
 func (p publication) publish(dry bool) error {
 	steps := p.steps()
 	missing := 0
@@ -81,7 +80,7 @@ func (p publication) publish(dry bool) error {
 	return nil
 }
 
-// byHand lists what a program cannot do, because it needs a person's account.
+// byHand lists the steps that need a maintainer's own account.
 func (p publication) byHand() string {
 	if preRelease(p.version) {
 		return "- Nothing: krew and Artifact Hub take releases only.\n"
@@ -104,7 +103,7 @@ func (p publication) login() login {
 	return login{p.env("REGISTRY_USER"), p.env("REGISTRY_PASSWORD")}
 }
 
-// unset lists the variables that a push needs and that are empty.
+// unset lists the empty variables that a push needs.
 func (p publication) unset(destination, value string) []string {
 	var missing []string
 	if value == "" {
@@ -116,7 +115,7 @@ func (p publication) unset(destination, value string) []string {
 	return missing
 }
 
-// untagged checks the tag at the origin. For an annotated tag, git lists the tag's commit last.
+// untagged returns what is wrong with the tag at origin. For an annotated tag, git ls-remote lists the commit last.
 func (p publication) untagged() []string {
 	command := exec.Command("git", "ls-remote", "origin", "refs/tags/"+p.version, "refs/tags/"+p.version+"^{}")
 	command.Dir = p.checkout
@@ -138,7 +137,7 @@ func (p publication) untagged() []string {
 	return nil
 }
 
-// commit returns the commit in the provenance.
+// commit reads the release's commit from the provenance.
 func (p publication) commit() (string, error) {
 	text, err := os.ReadFile(p.file("-provenance.json"))
 	if err != nil {
@@ -176,14 +175,14 @@ func (p publication) page() error {
 	return gh.Run()
 }
 
-// publicKeys are the files in the checkout with the public halves of the keys.
+// These files in the checkout contain the public keys.
 const (
 	publicMinisign = "e2e/release/keys/minisign.pub"
 	publicCosign   = "e2e/release/keys/cosign.pub"
 	publicPGP      = "e2e/release/keys/openpgp.asc"
 )
 
-// unsigned lists the signatures and public keys that do not exist.
+// unsigned lists missing signatures and public keys.
 func (p publication) unsigned() []string {
 	var missing []string
 	if p.built != p.version {

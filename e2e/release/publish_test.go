@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPublish publishes stand-ins: to a registry, and with a stand-in for gh.
+// TestPublish publishes a stub of a release to a local registry, with a stub of gh.
 func TestPublish(t *testing.T) {
 	b := stub(t, throwAway(t))
 	for _, step := range []func() error{b.packClients, b.chart, b.notes, b.provenance, b.checksums} {
@@ -28,7 +28,7 @@ func TestPublish(t *testing.T) {
 	published(t, b)
 }
 
-// published publishes the release, and reads the image and the chart back.
+// published publishes the release, and checks the result.
 func published(t *testing.T, b *build) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -62,7 +62,7 @@ func published(t *testing.T, b *build) {
 	cosign(t, b, p)
 }
 
-// standIn puts a program gh into the path that writes its arguments to the returned file.
+// standIn adds a stub of gh to PATH. The stub writes its arguments to the returned file.
 func standIn(t *testing.T) string {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "arguments")
@@ -71,7 +71,7 @@ func standIn(t *testing.T) string {
 	return file
 }
 
-// tagged makes the checkout a repository whose origin is itself, with an annotated tag at testCommit.
+// tagged turns the checkout into a Git repository with an annotated tag at testCommit. The repository is its own origin.
 func tagged(t *testing.T, p publication) {
 	t.Helper()
 	git := func(args ...string) string {
@@ -96,7 +96,7 @@ func tagged(t *testing.T, p publication) {
 	git("tag", "-f", "-a", "-m", "test", p.version, testCommit)
 }
 
-// pulled reads the pushed image and chart.
+// pulled checks the pushed image and chart.
 func pulled(t *testing.T, b *build, p publication) {
 	ref, err := name.ParseReference(p.image + ":" + testVersion)
 	if err != nil {
@@ -125,7 +125,7 @@ func pulled(t *testing.T, b *build, p publication) {
 	}
 }
 
-// cosign verifies the image, its provenance and the files with cosign itself.
+// cosign verifies the image, its provenance and the files with the program cosign.
 func cosign(t *testing.T, b *build, p publication) {
 	program, err := filepath.Abs("../../.cache/tools/cosign")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestWorkflow checks that the workflow runs only the targets of which the dry run consists.
+// TestWorkflow checks that the workflow and the dry run have the same steps.
 func TestWorkflow(t *testing.T) {
 	var workflow struct {
 		Jobs map[string]struct {

@@ -19,14 +19,14 @@ import (
 	"helm.sh/helm/v4/pkg/registry"
 )
 
-// login is a registry's user and password.
+// login is a user name and password for a registry.
 type login struct{ user, password string }
 
 func (l login) option() remote.Option {
 	return remote.WithAuth(&authn.Basic{Username: l.user, Password: l.password})
 }
 
-// pushLayout pushes the images and indexes of a packed OCI layout with the tags in their annotations.
+// pushLayout pushes the images and indexes of a packed OCI layout. Their annotations contain the tags.
 func pushLayout(file, repository string, who login) error {
 	dir, err := os.MkdirTemp("", "kube-ipvs-release-")
 	if err != nil {

@@ -268,7 +268,7 @@ func filesBelow(t *testing.T, root string) map[string]string {
 	return files
 }
 
-// materialsOf checks that the provenance lists the Go release, modules and Debian packages with checksums.
+// materialsOf checks that the provenance lists modules and Debian packages with their checksums.
 func materialsOf(t *testing.T, b *build) {
 	var s statement
 	if err := json.Unmarshal(read(t, b.file("-provenance.json")), &s); err != nil {
@@ -281,7 +281,7 @@ func materialsOf(t *testing.T, b *build) {
 			found[fmt.Sprintf("%s %s of %d digits", kind, algorithm, len(digest))]++
 		}
 	}
-	// Debian's packages differ between architectures.
+	// A Debian package is different for each architecture.
 	for what, want := range map[string]int{"pkg:deb/debian/iptables sha256 of 64 digits": 2, "pkg:golang/github.com/vishvananda/netlink dirHash of 64 digits": 1} {
 		if found[what] != want {
 			t.Errorf("%s: %d, want %d", what, found[what], want)

@@ -46,7 +46,7 @@ func keysFrom(env func(string) string) (keys, error) {
 	return k, nil
 }
 
-// unsigned lists the variables that a signed release needs and that are empty.
+// unsigned lists the empty variables that a signed release needs.
 func (b *build) unsigned() []string {
 	var missing []string
 	for _, need := range []struct {

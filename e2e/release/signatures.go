@@ -17,7 +17,7 @@ import (
 
 const cosignSignature = "dev.cosignproject.cosign/signature"
 
-// simpleSigning is what cosign signs for an image.
+// simpleSigning is the JSON object that cosign signs for an image.
 type simpleSigning struct {
 	Critical struct {
 		Identity struct {
@@ -55,8 +55,8 @@ func (b *build) imageName() string {
 	return b.image
 }
 
-// signImages writes the images' signatures and provenance as a tar of an OCI layout. In the image's repository, cosign
-// finds them by tags: sha256-DIGEST.sig and sha256-DIGEST.att.
+// signImages writes the images' signatures and provenance to a tar file with an OCI layout. In the image's repository, cosign looks for them under
+// the tags sha256-DIGEST.sig and sha256-DIGEST.att.
 func (b *build) signImages(provenance *dsse.Envelope) error {
 	attestation, err := json.Marshal(provenance)
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *build) signImages(provenance *dsse.Envelope) error {
 	return b.packLayout(dir, "-image-signatures.tar")
 }
 
-// attach adds an image with one layer, which cosign reads with its annotations.
+// attach adds an image with one layer to the OCI layout. cosign reads the layer and its annotations.
 func attach(path layout.Path, tag string, content []byte, media types.MediaType, annotations map[string]string) error {
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(base, mutate.Addendum{Layer: static.NewLayer(content, media), Annotations: annotations})
@@ -106,7 +106,6 @@ func attach(path layout.Path, tag string, content []byte, media types.MediaType,
 	return path.AppendImage(img, layout.WithAnnotations(map[string]string{refName: tag}))
 }
 
-// packLayout packs an OCI layout.
 func (b *build) packLayout(dir, suffix string) error {
 	files, err := treeOf(dir)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 const (
 	checkout    = "../.."
-	testCommit  = "b34a321b0a5a6d407e845f76daea39145b374220" // of a commit at testEpoch without files
+	testCommit  = "b34a321b0a5a6d407e845f76daea39145b374220" // an empty commit at testEpoch
 	testEpoch   = "1767225600"
 	testImage   = "registry.example/team/kube-ipvs"
 	testVersion = "v0.1.0-test"
@@ -123,7 +123,7 @@ func armored(t *testing.T, kind string, serialize func(io.Writer) error) string 
 	return text.String()
 }
 
-// cosignKeys sets a key that is encrypted as cosign's are, and returns the public key.
+// cosignKeys sets an encrypted cosign key in the environment, and returns the public key.
 func cosignKeys(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -19,7 +19,7 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// verify checks the release as its users do, with the public keys in the checkout.
+// verify checks the release's checksums and signatures with the public keys in the checkout.
 func (p publication) verify() error {
 	sums, err := os.ReadFile(filepath.Join(p.from, "SHA256SUMS"))
 	if err != nil {
@@ -61,7 +61,7 @@ func (p publication) verifyMinisign(sums []byte) error {
 	return nil
 }
 
-// verifyCosign checks the checksums and the provenance. Its key is also the key of the images' signatures.
+// verifyCosign checks the signatures of the checksums and the provenance. The images are signed with the same key.
 func (p publication) verifyCosign(sums []byte) error {
 	key, err := publicCosignKey(p.checkout)
 	if err != nil {

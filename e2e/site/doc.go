@@ -1,4 +1,3 @@
-// Package site turns the Markdown pages of the repository into a website that needs no network: a page can be opened
-// from a file, and the search reads its index from a script. Nothing is configured twice: docs/README.md is the
-// navigation, and the folders of the repository are the folders of the site.
+// Package site turns the repository's Markdown pages into a website that works without a network. Browsers can open the pages as files, and the
+// search loads its index as a script. docs/README.md defines the navigation. The site has the same folders as the repository.
 package site

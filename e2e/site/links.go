@@ -11,11 +11,10 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// repository is where links lead to files that are not part of the site, such as tests.
+// repository is the URL prefix of links to files that are not part of the site, such as tests.
 const repository = "https://github.com/kube-ipvs/kube-ipvs/blob/main/"
 
-// resolve makes the links of a page lead to the site's files. It returns the pictures that the page shows, and an error for
-// each link that leads nowhere.
+// resolve changes a page's links so that they point to the site's files. It returns the page's pictures, and an error for each broken link.
 func resolve(root string, pages map[string]*page, p *page) (pictures []string, mistakes []error) {
 	_ = ast.Walk(p.doc, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {

@@ -9,8 +9,8 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// index is the page that lists all others. Its headings of level 2 separate pages for operators from pages for
-// developers, and those of level 3 group them.
+// index is the page that lists all others. Its level 2 headings separate pages for operators from pages for developers. Its level 3 headings group
+// these pages.
 const index = "docs/README.md"
 
 type area struct {
@@ -66,7 +66,7 @@ func entries(pages map[string]*page, list ast.Node) (all []entry) {
 	return all
 }
 
-// areaOf returns the area that lists a page, or another page in its folder. It returns -1 if there is none.
+// areaOf returns the index of the area that lists a page or another page in the same folder. If no area does, it returns -1.
 func areaOf(areas []area, name string) int {
 	listed := func(is func(entry) bool) int {
 		return slices.IndexFunc(areas, func(a area) bool {
@@ -79,7 +79,7 @@ func areaOf(areas []area, name string) int {
 	return listed(func(e entry) bool { return path.Dir(e.page) == path.Dir(name) })
 }
 
-// unlisted returns an error for each page in docs that readers cannot find from the index.
+// unlisted returns an error for each page in docs that readers cannot reach from the index.
 func unlisted(pages map[string]*page, areas []area) (mistakes []error) {
 	for name := range pages {
 		if name != index && strings.HasPrefix(name, "docs/") && areaOf(areas, name) < 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// markdown passes HTML through, because tables have line breaks. The pages are ours.
+// markdown keeps HTML, because tables contain <br>. This is safe, because the repository contains all pages.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(html.WithUnsafe()))
 
 type page struct {
@@ -27,13 +27,13 @@ type page struct {
 	sections []section
 }
 
-// section is a heading and the text up to the next one.
+// section is a heading and the text up to the next heading.
 type section struct {
 	Level                 int
 	Anchor, Heading, Text string
 }
 
-// patterns lists the pages of the site.
+// patterns match the pages of the site.
 var patterns = []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/*.md"}
 
 func read(root string) (map[string]*page, error) {
@@ -64,7 +64,7 @@ func parse(name string, source []byte) *page {
 	for node := p.doc.FirstChild(); node != nil; {
 		next := node.NextSibling()
 		switch n := node.(type) {
-		case *ast.HTMLBlock: // comments for the tests of the pages
+		case *ast.HTMLBlock: // comments that tests of the pages read
 			p.doc.RemoveChild(p.doc, n)
 		case *ast.Heading:
 			s := section{Level: n.Level, Heading: plain(n, source)}
@@ -86,7 +86,7 @@ func parse(name string, source []byte) *page {
 
 var noLetter = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 
-// anchor returns a heading's link target, as GitHub derives it.
+// anchor returns the anchor that GitHub gives a heading.
 func anchor(heading string, used map[string]int) string {
 	name := strings.ReplaceAll(noLetter.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 	n := used[name]
@@ -119,7 +119,7 @@ func plain(node ast.Node, source []byte) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// output returns the name of a page's file in the site.
+// output returns the path of a page's HTML file in the site.
 func output(name string) string {
 	if path.Base(name) == "README.md" {
 		return path.Join(path.Dir(name), "index.html")

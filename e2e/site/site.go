@@ -14,7 +14,6 @@ import (
 	"strings"
 )
 
-// icon is a picture that the layout shows.
 const icon = "docs/images/icon.svg"
 
 var (
@@ -28,7 +27,7 @@ var (
 	layout = template.Must(template.New("page").Parse(layoutText))
 )
 
-// shown is what the layout shows of a page.
+// shown contains the data for the layout template.
 type shown struct {
 	Title, Root, Here string
 	Areas             []area
@@ -40,7 +39,7 @@ type shown struct {
 // Link returns the path from this page to an entry of the navigation.
 func (s shown) Link(e entry) string { return s.Root + output(e.page) }
 
-// found is what the search knows about a section. Short names keep the index small.
+// found is an entry of the search index. Its short JSON names keep the index small.
 type found struct {
 	Link    string `json:"l"`
 	Page    string `json:"p"`
@@ -48,8 +47,8 @@ type found struct {
 	Text    string `json:"t"`
 }
 
-// Build writes the site of the checkout root to the directory out. Its errors name all links that lead nowhere and all pages
-// that the index lacks; the site is complete except for them.
+// Build writes the website of the checkout at root to the directory out. Its error lists all broken links and all pages missing from the index. Build
+// writes all pages despite such errors.
 func Build(root, out string) error {
 	pages, err := read(root)
 	if err != nil {

@@ -1,9 +1,9 @@
-// The theme is set before the page is drawn. Storage can be off for files.
+// Set the theme before the browser draws the page. Browsers may deny storage to pages that are opened as files.
 const root = document.documentElement;
 const stored = value => { try { return value ? localStorage.setItem('theme', value) : localStorage.getItem('theme'); } catch { return null; } };
 if (stored()) root.dataset.theme = stored();
 
-let sections; // the search index, which search.js passes to found
+let sections; // the search index, which search.js passes to found()
 let query, results;
 
 function found(all) {
@@ -29,7 +29,7 @@ function element(name, parts) {
   return e;
 }
 
-// snippet returns the text around the first word, with all words marked.
+// snippet returns the text around the first search word, and highlights all search words.
 function snippet(text, words) {
   const at = Math.max(0, Math.min(...words.map(w => text.toLowerCase().indexOf(w)).filter(i => i >= 0)));
   const start = at === Infinity ? 0 : Math.max(0, at - 50);
@@ -52,7 +52,7 @@ function show() {
   if (!best.length) results.append(element('p', ['No page has these words.']));
 }
 
-// load gets the index when the reader first uses the search. A script works from a file; a request would not.
+// load loads the search index when the reader first uses the search. Browsers load scripts from files, but block fetch requests to files.
 function load() {
   if (document.getElementById('index')) return;
   const script = element('script', []);

@@ -19,7 +19,7 @@ var (
 	reference  = regexp.MustCompile(`\b(?:href|src)="([^"]+)"`)
 )
 
-// TestSite builds the site. All links in it lead to files and headings that exist, and pages load nothing from a network.
+// TestSite builds the site. It checks that all links point to existing files and headings, and that pages load nothing from a network.
 func TestSite(t *testing.T) {
 	root, err := upstream.Root()
 	if err != nil {
@@ -87,7 +87,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestMistakes: Build names links that lead nowhere, and pages that the index lacks.
+// TestMistakes checks that Build reports broken links and pages missing from the index.
 func TestMistakes(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{

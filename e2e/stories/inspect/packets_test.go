@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// aboutPackets runs doctor, and returns its findings about a subject, and the test packets whose results are unknown.
+// aboutPackets runs doctor. It returns doctor's findings about a subject, and the packet tests without a result.
 func (s *stage) aboutPackets(t *testing.T, subject string, flags ...string) (found, unchecked string) {
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, append([]string{"doctor"}, flags...)...)
@@ -27,7 +27,7 @@ func (s *stage) aboutPackets(t *testing.T, subject string, flags ...string) (fou
 	return strings.Join(all, "\n"), strings.Join(slices.DeleteFunc(report.Unchecked, other), "\n")
 }
 
-// TestDoctorFindsLostLargePackets: on the way to another node, large packets vanish, and no ICMP message says so.
+// TestDoctorFindsLostLargePackets checks that doctor reports the loss of large packets between nodes, and nothing if they arrive.
 func TestDoctorFindsLostLargePackets(t *testing.T) {
 	s := newStage(t)
 	s.far.Serve(t, cluster.UDP, 8080)
@@ -75,7 +75,7 @@ func TestDoctorFindsLostLargePackets(t *testing.T) {
 	}
 }
 
-// TestDoctorFindsDuplicateAddresses: another machine has the node's address. If the node itself answers on two interfaces, that is no finding.
+// TestDoctorFindsDuplicateAddresses checks that doctor reports another machine with the node's address, but not a node that has two interfaces.
 func TestDoctorFindsDuplicateAddresses(t *testing.T) {
 	s := newStage(t)
 	other := s.Nodes[1]

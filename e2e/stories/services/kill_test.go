@@ -118,7 +118,7 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// killedAfter reports whether the agent was killed after its n-th write. If not, its first sync would have needed fewer writes.
+// killedAfter reports whether the agent was killed after its n-th write. It returns false if the agent's first sync needed fewer writes.
 func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	t.Helper()
 	writeManifests(t, k.dir, services)

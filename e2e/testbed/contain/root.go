@@ -33,7 +33,7 @@ func (c container) lockMachine() error {
 	}
 	for line := range strings.Lines(string(table)) {
 		place := strings.Fields(line)[4]
-		// A mount that another one covers cannot be reached, and a network namespace may have been deleted meanwhile.
+		// Ignore mounts that another mount hides, and mounts of network namespaces that were deleted meanwhile.
 		if err := setReadOnly(place, true); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
@@ -176,7 +176,7 @@ func makePlace(source, target string) error {
 	return os.WriteFile(target, nil, 0o644)
 }
 
-// setReadOnly keeps the mount's other flags. (mount_setattr needs Linux 5.12.)
+// setReadOnly keeps the mount's other flags. It does not use mount_setattr, which needs Linux 5.12.
 func setReadOnly(path string, readOnly bool) error {
 	var now unix.Statfs_t
 	if err := unix.Statfs(path, &now); err != nil {

@@ -190,7 +190,7 @@ func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished 
 // Version returns the version of a package that Unpack would use.
 func (a Apt) Version(pkg string) (string, error) { return a.field(pkg, "Version") }
 
-// Checksum returns the SHA-256 checksum of a package that Unpack would use.
+// Checksum returns the SHA-256 checksum of the package file that Unpack would use.
 func (a Apt) Checksum(pkg string) (string, error) { return a.field(pkg, "SHA256") }
 
 func (a Apt) field(pkg, name string) (string, error) {

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// versionVariable names the environment variable with a version of Kubernetes to use instead of the pinned one, such as 1.34.4.
+// versionVariable is the environment variable that selects a version of Kubernetes, such as 1.34.4, instead of the pinned version.
 const versionVariable = "KUBE_IPVS_KUBERNETES"
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// otherVersion returns the version in versionVariable if it applies to this release, or an empty string.
+// otherVersion returns the version in versionVariable for a release of Kubernetes, or an empty string for other releases.
 func (r release) otherVersion() string {
 	if r.module != kubernetesModule {
 		return ""
@@ -25,7 +25,7 @@ func (r release) otherVersion() string {
 	return strings.TrimPrefix(os.Getenv(versionVariable), "v")
 }
 
-// makeSource creates the Go module of another version of Kubernetes, unless it exists.
+// makeSource creates the Go module for the version in versionVariable if it does not exist.
 func (r release) makeSource(ctx context.Context, root string) error {
 	version := r.otherVersion()
 	source := r.source(root)
@@ -71,8 +71,8 @@ var (
 	blocks  = regexp.MustCompile(`(?ms)^(require|replace) \(.*?^\)\n`)
 )
 
-// modFile returns the pinned go.mod for another version. It requires only Kubernetes, so that go mod tidy selects the versions of that release, and
-// replaces the modules of Kubernetes' own repository by their published versions.
+// modFile converts the pinned go.mod to another version of Kubernetes. The result requires only Kubernetes, so that go mod tidy selects the
+// dependencies of that version. It replaces the modules in Kubernetes' own repository with their published versions.
 func modFile(pinned, kubernetes, version string) string {
 	text := blocks.ReplaceAllString(pinned, "")
 	text += fmt.Sprintf("\nrequire %s v%s\n\nreplace (\n", kubernetesModule, version)

@@ -1,5 +1,5 @@
-// Command kubeproxyfields records the fields of kube-proxy's configuration in versions of Kubernetes, with their Go types. It downloads only the
-// modules with the types. internal/config tests that the agent accepts all of these fields.
+// Command kubeproxyfields records the fields of kube-proxy's configuration, with their Go types, for several versions of Kubernetes. It downloads
+// only the modules that define these types. A test in internal/config checks that the agent accepts all of these fields.
 //
 //	go run ./e2e/testbed/cmd/kubeproxyfields 0.33.13 0.34.13
 package main
@@ -30,8 +30,8 @@ func main() {
 	}
 }
 
-// record writes the fields of versions of the module k8s.io/kube-proxy, such as 0.33.13 for Kubernetes 1.33.13. The versions follow a field that not
-// all of them have.
+// record writes the fields for the given versions of the module k8s.io/kube-proxy, such as 0.33.13 for Kubernetes 1.33.13. If only some versions have
+// a field, record lists them after it.
 func record(modules []string) error {
 	var all, fields []string
 	versions := map[string][]string{}
@@ -67,7 +67,7 @@ type reader struct {
 	err     error
 }
 
-// fields adds the fields of a struct that are not structs themselves.
+// fields adds the fields of a struct. For a field that is a struct, it adds the fields of that struct.
 func (r *reader) fields(path, pkg, name string) {
 	structs, imports := r.parse(pkg)
 	if structs[name] == nil {
@@ -84,8 +84,8 @@ func (r *reader) fields(path, pkg, name string) {
 		}
 		_, isStruct := structs[typ]
 		switch {
-		case typ == "TypeMeta", json == "-": // the format of the file
-		case typ == "TimeOrMetaDuration": // a struct that is written as one value
+		case typ == "TypeMeta", json == "-": // apiVersion, kind, and fields that are not in the file
+		case typ == "TimeOrMetaDuration": // a struct that JSON encodes as one value
 			r.lines = append(r.lines, full+" "+typ)
 		case from == pkg && isStruct, from != pkg && strings.HasPrefix(from, "k8s.io/component-base/"):
 			r.fields(full, from, typ)
@@ -125,7 +125,7 @@ func (r *reader) parse(pkg string) (structs map[string]*ast.StructType, imports 
 	return structs, imports
 }
 
-// module returns the directory of a module of the same release.
+// module downloads a module of the same release, and returns its directory.
 func (r *reader) module(name string) string {
 	if r.modules[name] == "" {
 		out, err := exec.Command("go", "mod", "download", "-json", name+"@v"+r.version).Output()

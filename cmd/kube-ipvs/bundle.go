@@ -47,7 +47,7 @@ With -, the archive goes to stdout. The exit status is 0 if the archive is writt
 	return cmd
 }
 
-// commandLine runs a command line of this program, and returns its exit status.
+// commandLine runs a command of this program, and returns its exit status.
 type commandLine func(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int
 
 type bundleCommand struct {
@@ -62,7 +62,7 @@ func (b *bundleCommand) run(cmd *cobra.Command, path string) error {
 	if out, isFile := cmd.OutOrStdout().(*os.File); path == "-" && isFile && term.IsTerminal(int(out.Fd())) {
 		return usageError{errors.New("stdout is a terminal; redirect it, or name a file"), cmd.CommandPath()}
 	}
-	v, _, _ := status.Ask(cmd.Context(), b.socket, agent.Query{}) // without an agent, status.json contains the reason
+	v, _, _ := status.Ask(cmd.Context(), b.socket, agent.Query{}) // if no agent responds, status.json contains the reason
 	manifest := &bundle.Manifest{Time: time.Now().UTC(), Version: version}
 	if v != nil {
 		manifest.Node = v.Node.Name

@@ -19,8 +19,7 @@ type usageError struct {
 	command string
 }
 
-// addCheck adds a check of a command's flags. It runs before the checks that were added earlier, and its errors are
-// usage errors.
+// addCheck adds a check of a command's flags. The check that was added last runs first. Its errors are usage errors.
 func addCheck(cmd *cobra.Command, check func() error) {
 	others := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -34,7 +33,7 @@ func addCheck(cmd *cobra.Command, check func() error) {
 	}
 }
 
-// noSuchCommand rejects arguments of a command with subcommands: cobra passes them on if the first one is no subcommand.
+// noSuchCommand rejects unknown subcommands. Cobra passes them to the parent command as arguments.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -43,7 +42,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if !cmd.HasAvailableSubCommands() {
 		return errors.New(unknown)
 	}
-	cmd.SuggestionsMinimumDistance = 2 // one or two typos
+	cmd.SuggestionsMinimumDistance = 2 // allow up to two typos
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		return fmt.Errorf("%s; did you mean %s?", unknown, strings.Join(similar, " or "))
 	}

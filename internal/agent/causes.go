@@ -36,7 +36,8 @@ func some[K any](list []K, limit int, text func(K) string) view.Some[string] {
 
 func asItIs(text string) string { return text }
 
-// noteCauses notes why the sync runs. moved is true if the node's addresses may have changed, retrying if the last sync failed.
+// noteCauses notes why the sync runs. moved is true if the node's addresses may have changed. retrying is true if the last
+// sync failed.
 func (s *syncRun) noteCauses(p *planner, changes model.Changes, moved, retrying bool) {
 	settings := p.changedSettings
 	p.changedSettings = nil

@@ -18,7 +18,7 @@ import (
 // leftovers.
 type Cleanup struct {
 	Plan diff.Plan
-	// KubeProxyRules names a chain that kube-proxy wrote in ipvs mode after the agent; empty if there is none.
+	// KubeProxyRules names a chain that kube-proxy has written in ipvs mode since the agent last wrote it; empty if there is none.
 	KubeProxyRules string
 	// Foreign are other programs' addresses on kube-ipvs0. The device stays while they exist.
 	Foreign []netip.Addr
@@ -48,7 +48,8 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return c, nil
 }
 
-// beginCleanup reads the kernel. The cleanup has no plan yet. chainOf names a chain that kube-proxy wrote after the agent last wrote it.
+// beginCleanup reads the kernel, and returns a cleanup without a plan. chainOf returns the name of a chain that kube-proxy has written since the
+// agent last wrote it.
 func beginCleanup(ctx context.Context, cfg compile.Config, k Kernel, chainOf func(kernel.RulesView) string) (*Cleanup, *kernel.State, error) {
 	have, err := k.Read(ctx)
 	if err == nil {

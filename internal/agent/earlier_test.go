@@ -10,12 +10,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// Nodes may run different releases, and a node may change to another release and back. The files in testdata are what
-// each release leaves in the kernel, with its names and owner records. This agent adopts all of them and keeps their
-// virtual servers. It writes nothing after the newest release, so that release also writes nothing after this agent.
+// A node may change to another release and back. The files in testdata contain the kernel state that each release leaves.
+// The agent adopts each state and keeps its virtual servers. If the newest release wrote the state, the agent writes
+// nothing, so a rollback to that release also writes nothing.
 //
-// The failing test prints the new state. If the change is intended and the newest release is not published yet, replace its
-// file; otherwise, add one for the next release.
+// If the test fails, it prints the new state. After an intended change, replace the file of the newest release if that
+// release is not published yet. Otherwise, add a file for the next release.
 func TestAdoptsWhatReleasesLeave(t *testing.T) {
 	files, err := filepath.Glob("testdata/kernel-*.txt")
 	if err != nil || len(files) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// An agent serves external IPs until the API server says that it is Kubernetes 1.40 or newer. An agent that has seen an older version keeps serving
-// them until it restarts, and reports a Problem.
+// The agent serves external IPs unless the API server's version is 1.40 or newer. After an upgrade from an older version, a running agent keeps
+// serving them until it restarts, and reports a Problem.
 func TestExternalIPsEndWithTheAPIServersVersion(t *testing.T) {
 	unknown, older, newer := model.Version{}, model.Version{Major: 1, Minor: 39}, model.Version{Major: 1, Minor: 40}
 	for name, test := range map[string]struct {

@@ -81,7 +81,7 @@ func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 // zero value allows all of them.
 type ExternalIPs struct {
 	Off bool
-	// ByVersion turns them off if the API server has externalIPsEnd or a newer version.
+	// ByVersion turns external IPs off if the API server's version is externalIPsEnd or newer.
 	ByVersion bool
 	// Allowed contains the allowed ranges. If it is empty, every address is allowed.
 	Allowed []netip.Prefix

@@ -6,14 +6,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// externalIPsEnd is the first version of Kubernetes in which kube-proxy does not serve spec.externalIPs by default: its feature gate
+// externalIPsEnd is the first version of Kubernetes in which kube-proxy does not serve spec.externalIPs by default, because its feature gate
 // AllowServiceExternalIPs is off (https://kep.k8s.io/5707).
 var externalIPsEnd = model.Version{Major: 1, Minor: 40}
 
-// kubernetesVersions are versions of the API server. While they are unknown, external IPs are served (I15).
+// kubernetesVersions are versions of the API server. While they are unknown, the agent serves external IPs (I15).
 type kubernetesVersions struct {
-	// oldest is the oldest version since the agent started. It decides whether external IPs are served, so that an upgrade of the API server does
-	// not take them from all nodes at the same moment, and servers of two versions do not make them come and go.
+	// oldest is the oldest version since the agent started. It decides whether the agent serves external IPs. An upgrade of the
+	// API server therefore does not remove them from all nodes at the same moment, and two API servers with different versions do not turn them on
+	// and off.
 	oldest model.Version
 	latest model.Version
 }
@@ -31,7 +32,7 @@ func (c *Cluster) learnVersion(v model.Version) {
 
 func endsExternalIPs(v model.Version) bool { return v.Compare(externalIPsEnd) >= 0 }
 
-// withoutExternalIPs returns why external IPs are not served in this cluster, or nil if they are.
+// withoutExternalIPs returns the reason why the agent does not serve external IPs, or nil if it serves them.
 func (n *nodeContext) withoutExternalIPs() *refusal {
 	switch {
 	case n.ExternalIPs.Off:

@@ -87,8 +87,8 @@ func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 }
 
 // wider returns the additional frontend that a frontend captures, if any. An FTP frontend captures every port of its address, so only one Service at
-// that address may have affinity. A port at one of the node's addresses also takes the traffic of the health check port with the same number, which the API server may
-// allocate later.
+// that address may have affinity. A frontend at one of the node's addresses also captures the health check port with the same number, which
+// the API server may allocate later.
 func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool) (wide kernel.ServerKey, exists bool) {
 	switch {
 	case bound && n.isFTP(key):

@@ -51,7 +51,7 @@ func (k kubeProxyVersions) sentence() string {
 		strings.Join(k.versions[:last], ", "), k.versions[last], len(k.fields), k.date)
 }
 
-// TestConfigurationOfEveryVersion sets every field of each version. None of them is unknown, and each has the type that the agent expects.
+// TestConfigurationOfEveryVersion sets every field of each version. The agent must know each field and accept its type.
 func TestConfigurationOfEveryVersion(t *testing.T) {
 	k := readKubeProxyFields(t)
 	for _, version := range k.versions {

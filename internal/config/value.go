@@ -86,7 +86,7 @@ func boolean(at *bool) value {
 	}, strconv.FormatBool)
 }
 
-// automatic is the value of a switch that the agent sets itself.
+// automatic is the value that lets the agent decide.
 const automatic = "auto"
 
 func onOffAuto(at *string) value {

@@ -31,7 +31,7 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel,
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), l)), l, nil
 }
 
-// ErrorLog returns a logger for commands that print their results: it logs only errors.
+// ErrorLog returns a logger that logs only errors, for commands that print their results.
 func ErrorLog(w io.Writer) *zap.Logger {
 	log, _, _ := NewLogger(w, "error", "text")
 	return log

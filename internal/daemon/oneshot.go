@@ -64,8 +64,8 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 	return cluster.Want(), problems, nil
 }
 
-// OpenIdle opens this machine like openNode, for an idle agent. It fails if the manifests cannot be read; an agent would wait for the
-// directory to be mounted.
+// OpenIdle opens this machine for an idle agent. It fails if it cannot read the manifests. A running agent would wait until the directory is
+// mounted.
 func OpenIdle(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	if settings.Manifests != "" {
 		if _, err := loadDir(settings, settings.Manifests); err != nil {
@@ -75,7 +75,7 @@ func OpenIdle(ctx context.Context, m Machine, settings *config.Settings, log *za
 	return openNode(ctx, m, settings, log)
 }
 
-// Idle returns an agent that has listed all objects but does not run. It can tell what a running agent would do.
+// Idle returns an agent that has listed all objects but does not run. It can predict what a running agent would do.
 func (n *Node) Idle(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (*agent.Agent, error) {
 	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {
@@ -87,7 +87,7 @@ func (n *Node) Idle(ctx context.Context, settings *config.Settings, version stri
 	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log), nil
 }
 
-// SetSysctls sets the sysctls, because an agent that has only CAP_NET_ADMIN and CAP_NET_RAW cannot set them.
+// SetSysctls sets the sysctls for an agent that has only CAP_NET_ADMIN and CAP_NET_RAW, which cannot set them itself.
 func SetSysctls(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) error {
 	node, err := openNode(ctx, m, settings, log)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/startuptaint"
 )
 
-// taintRetry and maxTaintRetry are the first and the longest time between two attempts to remove the startup taint.
+// taintRetry is the delay before the first retry to remove the startup taint. maxTaintRetry is the longest delay.
 const taintRetry, maxTaintRetry = time.Second, time.Minute
 
-// taintLimit limits one attempt.
+// taintLimit is the timeout of one attempt.
 const taintLimit = 10 * time.Second
 
 // startupTaint removes the taint from this node after the first complete sync.
@@ -41,7 +41,7 @@ func openStartupTaint(settings *config.Settings, node string, source *Source, pr
 	return &startupTaint{remove: object.Remove, problems: problems, log: log}, nil
 }
 
-// run waits for the first complete sync, and then tries until the taint is gone.
+// run waits for the first complete sync, and then tries to remove the taint until it is gone.
 func (s *startupTaint) run(ctx context.Context, synced <-chan struct{}) {
 	if s.remove == nil {
 		return

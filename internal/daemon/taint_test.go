@@ -51,7 +51,7 @@ func (a *attempts) after(wait time.Duration) (int, model.Problem) {
 	return len(a.times), a.problems["startup taint"]
 }
 
-// The agent removes the taint only after the first complete sync. It retries with a Problem until the taint is gone.
+// The agent removes the taint only after the first complete sync. If an attempt fails, it reports a Problem and tries again.
 func TestStartupTaintIsRemovedAfterTheFirstSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &attempts{failing: 8, problems: map[string]model.Problem{}}
@@ -75,7 +75,7 @@ func TestStartupTaintIsRemovedAfterTheFirstSync(t *testing.T) {
 	})
 }
 
-// Without the setting, the agent makes no request.
+// By default, the agent does not try to remove the taint.
 func TestStartupTaintStaysByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		synced := newSignal()

@@ -11,29 +11,29 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// effect is what one cause does to one path.
+// effect describes how one cause affects one path.
 type effect struct {
 	Walk
 	// verdict is the verdict on the path if nothing else affects it.
 	verdict explain.Verdict
 	// later is true if the cause affects only packets that follow the first one.
 	later bool
-	// texts describe the cause. keys identify it: the foreign rules, or the texts without addresses.
+	// texts describe the cause. keys identify the cause by its foreign rules, or otherwise by the texts without addresses.
 	texts []explain.Cause
 	keys  []string
 }
 
-// gravity orders verdicts, the most serious first.
+// gravity lists the verdicts from most to least serious.
 var gravity = []explain.Verdict{
 	explain.Stops, explain.NoService, explain.Partly, explain.Unknown, explain.Unclear, explain.Depends, explain.Differs, explain.Passes,
 }
 
-// worse orders verdicts like gravity. Verdicts that doctor does not know come first.
+// worse compares verdicts by their position in gravity. Verdicts that are not in gravity come first.
 func worse(a, b explain.Verdict) int {
 	return cmp.Compare(slices.Index(gravity, a), slices.Index(gravity, b))
 }
 
-// effects returns what each foreign rule does to the path, then what the agent's objects do, and then what explain cannot tell.
+// effects returns an effect for each foreign rule, one for all of the agent's objects, and one for all causes that explain cannot judge.
 func (w Walk) effects() (all []effect) {
 	own, doubts := effect{Walk: w, verdict: explain.Passes}, effect{Walk: w, verdict: explain.Passes}
 	judged := false
@@ -62,7 +62,7 @@ func (w Walk) effects() (all []effect) {
 	return all
 }
 
-// add adds a cause to the effect. A foreign rule has an effect of its own.
+// add adds a cause to the effect. A cause with foreign rules gets its own effect instead.
 func (e *effect) add(all []effect, c explain.Cause, verdict explain.Verdict) []effect {
 	if len(c.Rules) > 0 {
 		return append(all, effect{e.Walk, verdict, c.Later, []explain.Cause{c}, c.Rules})
@@ -73,7 +73,7 @@ func (e *effect) add(all []effect, c explain.Cause, verdict explain.Verdict) []e
 	return all
 }
 
-// identified sets the keys. Notes identify an effect only if it has no other texts.
+// identified sets the keys. It uses notes only if the effect has no other texts.
 func (e effect) identified() effect {
 	notes := slices.DeleteFunc(slices.Clone(e.texts), func(c explain.Cause) bool { return c.Verdict != explain.Passes })
 	for _, c := range e.texts {
@@ -93,7 +93,7 @@ type cause struct {
 	effects []effect
 }
 
-// join adds an effect to its cause. If several causes share a key with it, they are one.
+// join adds an effect to the cause that has one of its keys. If several causes have one of its keys, join merges them.
 func join(causes []*cause, e effect) (all []*cause) {
 	mine := &cause{}
 	for _, c := range causes {
@@ -140,7 +140,8 @@ func (c *cause) finding(f *Facts) finding.Finding {
 	return finding.New(severity, "path", problem, examples(evidence), c.effects[client].remedy())
 }
 
-// why describes the cause. It takes the texts of the most serious effects first, until they explain all keys. It replaces the addresses in a text that varies.
+// why describes the cause. It adds texts until they cover all keys, and begins with the most serious effects. If texts differ only in their
+// addresses, it replaces the addresses, and varies is true.
 func (c *cause) why() (text string, varies bool) {
 	variants := map[string][]string{}
 	var order, explained []string
@@ -169,7 +170,7 @@ func (c *cause) why() (text string, varies bool) {
 	return strings.Join(examples(order), "; "), varies
 }
 
-// otherAddresses lists the addresses in the texts about a path that the description of the path does not contain.
+// otherAddresses lists the addresses in the texts about a path. It omits the addresses in the path's description.
 func (c *cause) otherAddresses(path string) string {
 	var others []string
 	for _, e := range c.effects {
@@ -195,12 +196,12 @@ func keysOf(c explain.Cause) []string {
 	return []string{general(c)}
 }
 
-// general is the text without addresses, so that the texts of one cause are equal.
+// general returns the text without addresses, so that the texts of one cause are equal.
 func general(c explain.Cause) string {
 	return replaceAddresses(c, func(string) string { return "ADDRESS" })
 }
 
-// candidate matches everything that could be an address with a port or a prefix.
+// candidate matches text that may be a prefix or an address, with or without a port.
 var candidate = regexp.MustCompile(`[0-9a-fA-F:.\[\]/]{2,}`)
 
 // replaceAddresses replaces the addresses in a text, but not those in foreign rules at its end.

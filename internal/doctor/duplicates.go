@@ -12,15 +12,15 @@ import (
 // maxProbed limits the addresses of this node for which doctor sends ARP requests.
 const maxProbed = 4
 
-// Probed is one of this node's own addresses, with the MAC addresses of the machines that claimed it when doctor sent ARP requests for it.
+// Probed is an address of this node, with the MAC addresses of the machines that claimed it in response to doctor's ARP requests.
 type Probed struct {
 	Address   netip.Addr
 	Interface kernel.Interface
 	MACs      []string
 }
 
-// ToProbe selects the first IPv4 address in a network of interfaces that lead to other machines. Others may move between machines on purpose, as
-// keepalived's do. The kernel itself detects duplicate IPv6 addresses.
+// ToProbe selects the first IPv4 address of each interface that leads to other machines. It skips /32 and link-local addresses. Programs such as
+// keepalived may move an interface's other addresses between machines. The kernel itself detects duplicate IPv6 addresses.
 func (f *Facts) ToProbe() (all []Probed) {
 	for _, name := range f.routed() {
 		i, exists := f.named(name)
@@ -35,8 +35,8 @@ func (f *Facts) ToProbe() (all []Probed) {
 	return all
 }
 
-// checkDuplicates finds addresses of this node that another machine has, too. On another interface in the same network, this node may answer
-// its own ARP requests.
+// checkDuplicates finds addresses that both this node and another machine have. It ignores this node's own MAC addresses, because the node may
+// answer its ARP requests through a second interface in the same network.
 func checkDuplicates(f Facts) []finding.Finding {
 	var evidence []string
 	for _, p := range f.Probed {

@@ -11,7 +11,7 @@ import (
 
 const unexplained = "no rule or object on this node stops the packets, but connections fail"
 
-// explainFailures describes what may stop the packets of failed connections besides rules and objects.
+// explainFailures describes why connections may fail although this node's rules and objects do not stop their packets.
 func (f *Facts) explainFailures() string {
 	var endpoints []netip.Addr
 	var reasons []string

@@ -31,7 +31,7 @@ func (n *node) probe(macs ...string) {
 	n.Probed = []Probed{{Address: netip.MustParseAddr("192.168.50.11"), Interface: n.links[eth0], MACs: macs}}
 }
 
-// packets lists the findings of test packets to other machines.
+// packets lists results of test packets to other machines, and the expected findings.
 var packets = []breakage{
 	{"large packets arrive", func(_ *testing.T, n *node) { n.ping(Answered, Answered, "") }, "", nil},
 	{"large packets are too big", func(_ *testing.T, n *node) { n.ping(Answered, TooBig, "") }, "", nil},
@@ -45,8 +45,8 @@ var packets = []breakage{
 	}},
 }
 
-// TestUnmeasuredPaths: an endpoint that does not answer is no finding, and the report lists it. If none answers, the text names no node, so
-// that the reports of many nodes can be merged.
+// TestUnmeasuredPaths: an endpoint that does not answer causes no finding, but the report lists its node as not checked. If no endpoint answers,
+// the text names no node, so that the reports of many nodes can be merged.
 func TestUnmeasuredPaths(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -70,7 +70,8 @@ func TestUnmeasuredPaths(t *testing.T) {
 	}
 }
 
-// TestLargePacketsAreNeverAssumed: whatever endpoints answer, the report says nothing only if the size of packets is known to fit.
+// TestLargePacketsAreNeverAssumed: if doctor could not test large packets to an endpoint, the report says so. It contains a finding only if large
+// packets were lost.
 func TestLargePacketsAreNeverAssumed(t *testing.T) {
 	replies := rapid.SampledFrom([]Reply{Unsent, Answered, Lost, TooBig})
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,11 +97,11 @@ func TestLargePacketsAreNeverAssumed(t *testing.T) {
 	})
 }
 
-// TestEchoes: doctor pings one endpoint of each family behind each interface on at most four other nodes.
+// TestEchoes: doctor pings at most four other nodes. On each node, it pings one endpoint for each address family and interface.
 func TestEchoes(t *testing.T) {
 	n := well()
 	n.lan()
-	n.link(kernel.Interface{Name: "pod-large", Kind: "veth", MTU: 9000, Up: true, Container: true}) // no known pod
+	n.link(kernel.Interface{Name: "pod-large", Kind: "veth", MTU: 9000, Up: true, Container: true}) // leads to no known pod
 	n.addresses = []kernel.Pod{pod(here, "pod-here")}
 	n.ReadPods(n)
 	n.ReadNetwork(n)
@@ -136,7 +137,7 @@ func TestEchoes(t *testing.T) {
 	}
 }
 
-// TestEchoesAreBounded: for any endpoints, doctor pings each only once, on at most four other nodes.
+// TestEchoesAreBounded: for any set of endpoints, the limits hold.
 func TestEchoesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := Facts{View: &view.View{Node: view.Node{Name: "node-0"}, Services: []view.Service{{Frontends: []view.Frontend{{Protocol: "tcp"}}}}}, Routes: map[netip.Addr]kernel.Route{}}
@@ -160,7 +161,7 @@ func TestEchoesAreBounded(t *testing.T) {
 	})
 }
 
-// TestToProbe: doctor probes the first address of interfaces to other machines.
+// TestToProbe: doctor probes the first address of each interface that leads to other machines.
 func TestToProbe(t *testing.T) {
 	n := well()
 	n.lan()

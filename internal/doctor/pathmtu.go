@@ -12,10 +12,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// SmallEcho is the size of a small test packet in bytes, with its headers.
+// SmallEcho is the size of a small test packet in bytes, including headers.
 const SmallEcho = 84
 
-// maxPinged limits the other nodes to which doctor sends test packets, and maxEchoes the endpoints there.
+// maxPinged limits the other nodes to which doctor sends test packets. maxEchoes limits the endpoints on these nodes.
 const (
 	maxPinged = 4
 	maxEchoes = 8
@@ -24,7 +24,7 @@ const (
 // Reply is the outcome of test packets of one size.
 type Reply string
 
-// The replies. TooBig means that an ICMP message limits the size of packets, so path MTU discovery works.
+// The replies. TooBig means that an ICMP message limits the packet size, so path MTU discovery works.
 const (
 	Unsent   Reply = ""
 	Answered Reply = "answered"
@@ -38,10 +38,10 @@ type Echo struct {
 	// TCP is true if the endpoint serves TCP.
 	TCP       bool
 	Pod, Node string
-	// Interface is the interface through which this node sends. Most is the largest MTU of a pod's interface here; 0 if no pod is known.
+	// Interface is the interface through which this node sends. Most is the largest MTU of the interfaces to pods on this node; 0 if no pod is known.
 	Interface string
 	Most      int
-	// Size is the size of the large packets, which is that of the largest packets that a pod sends on this route.
+	// Size is the size of the large test packets. Pods send packets up to this size on this route.
 	Size         int
 	Small, Large Reply
 	// Failure is the error that prevented the test.
@@ -56,8 +56,8 @@ func (f *Facts) ReadNetwork(host Host) {
 	f.readRoutes(h)
 }
 
-// Echoes selects ready endpoints on up to four other nodes, for each node one of each family behind each interface. Those behind different
-// interfaces come first.
+// Echoes selects ready endpoints on up to four other nodes. For each node, it selects at most one endpoint for each address family and interface. It
+// prefers endpoints behind different interfaces.
 func (f *Facts) Echoes() (all []Echo) {
 	type way struct {
 		node   string
@@ -120,7 +120,7 @@ func (e Echo) String() string {
 	return fmt.Sprintf("%s (pod %s, node %s) through %s", e.Address.Addr(), cmp.Or(e.Pod, "unknown"), e.Node, e.Interface)
 }
 
-// unmeasured returns why it is unknown whether large packets reach the endpoint, or "" if it is known.
+// unmeasured returns the reason why doctor does not know whether large packets reach the endpoint, or "" if it knows.
 func (e Echo) unmeasured() string {
 	switch {
 	case e.Failure != "":
@@ -135,7 +135,7 @@ func (e Echo) unmeasured() string {
 
 const noEcho = "the endpoints do not answer small ICMP echo requests, which a network policy may block"
 
-// checkPathMTU finds ways to other nodes on which large packets vanish without an ICMP message that limits their size.
+// checkPathMTU finds paths to other nodes on which large packets are lost without an ICMP message.
 func checkPathMTU(f Facts) []finding.Finding {
 	var evidence []string
 	for _, e := range f.Echoed {
@@ -153,8 +153,8 @@ func checkPathMTU(f Facts) []finding.Finding {
 			"(ICMPv6 type 2), let them through")
 }
 
-// unmeasuredPaths lists the nodes to which the packet size is unknown. If it is unknown for all, the text is the same on every node, so
-// that the reports of a fleet can be merged.
+// unmeasuredPaths lists the nodes for which doctor could not test large packets. If the same reason applies to all of them, the text names no node,
+// so that the reports of many nodes can be merged.
 func unmeasuredPaths(f Facts) (unchecked []string) {
 	reasons := map[string][]string{}
 	var order []string

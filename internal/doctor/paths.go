@@ -56,7 +56,7 @@ func Clients(pods []netip.Addr) []netip.Addr {
 	return all
 }
 
-// Choice lists what Paths must include: connections that foreign rules may break, and half-open ones.
+// Choice lists connections that Paths must include. Foreign rules may break them, or they are half-open.
 type Choice struct {
 	// Pods are addresses of pods on this node. Paths prefers the first ones as clients.
 	Pods        []netip.Addr
@@ -95,8 +95,8 @@ func among(paths []Path, q explain.Question) bool {
 	return slices.ContainsFunc(paths, func(p Path) bool { return p.Question == q })
 }
 
-// paths returns the paths to a frontend if it is the frontend of a chosen connection, and the path of the connection itself. pathsTo already
-// includes this node and an example of a client outside, if they may use the frontend.
+// paths returns the paths to a frontend if a chosen connection uses it, and the paths of these connections. It skips connections from this node and
+// from the example of an outside client, because pathsTo includes them.
 func (c Choice) paths(s view.Service, f view.Frontend) (paths []Path) {
 	for _, q := range c.Connections {
 		if !f.Is(q.To) || !examined(f) {

@@ -192,8 +192,8 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 	}
 }
 
-// TestPathsToSuspects: the frontend of each chosen connection has its paths, even if its Service has another one of the same kind and the limit is
-// reached.
+// TestPathsToSuspects: Paths covers the frontend of each chosen connection, even if the Service has another frontend of the same kind and the limit
+// is reached.
 func TestPathsToSuspects(t *testing.T) {
 	v := &view.View{Node: view.Node{Name: "node-a"}}
 	for i := range 80 {
@@ -265,8 +265,8 @@ func TestOneCauseIsOneFinding(t *testing.T) {
 	}
 }
 
-// TestFindingsShareNoCause: no two findings name the same foreign rule or the same state of an object, and each cause of a path that does not work
-// is in a finding with this path.
+// TestFindingsShareNoCause: no two findings name the same foreign rule or the same state of an object. Each cause on a broken path is in a
+// finding that names the path.
 func TestFindingsShareNoCause(t *testing.T) {
 	rules := []string{"-d 10.96.0.1/32 -j A", "-d 10.96.0.2/32 -j B", "-s 10.244.0.0/16 -j C"}
 	states := []string{"the set X lacks %s", "the address %s is not bound", "could not read Y"}
@@ -310,8 +310,8 @@ func TestFindingsShareNoCause(t *testing.T) {
 	})
 }
 
-// TestOneRuleIsOneFinding: a rule that affects each endpoint and each client in another way is one cause. Rules that affect the same path are not.
-// A connection that opens does not prove that later packets pass a rule.
+// TestOneRuleIsOneFinding: a rule is one cause, even if its effect differs between endpoints and clients. Two rules are two causes, even if they
+// affect the same path. If a connection opens, a rule may still stop later packets.
 func TestOneRuleIsOneFinding(t *testing.T) {
 	walk := func(sender Sender, verdict explain.Verdict, causes ...explain.Cause) Walk {
 		to := kernel.ServerKey{Addr: at("10.96.0.1:80"), Protocol: inet.TCP}

@@ -10,7 +10,7 @@ import (
 
 // Sample selects the virtual servers to which doctor traces packets if no agent responds.
 type Sample struct {
-	// Choice is always in the sample.
+	// Choice lists connections that are always in the sample.
 	Choice
 	keys []kernel.ServerKey
 }
@@ -35,7 +35,8 @@ func (s *Sample) Take(key kernel.ServerKey) bool {
 	return true
 }
 
-// Paths returns the paths from this node to the virtual servers that have endpoints for new connections, and the paths of the chosen connections.
+// Paths returns the paths from this node to the sample's virtual servers, and the paths of the chosen connections. It skips virtual servers that
+// have no endpoint for new connections.
 func (s *Sample) Paths(k *explain.Kernel) (all []Path) {
 	add := func(q explain.Question) {
 		if sender := s.sender(q); !among(all, q) && slices.ContainsFunc(k.Servers[q.To].Destinations, kernel.ObservedDestination.TakesConnections) {

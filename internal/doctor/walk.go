@@ -29,8 +29,8 @@ func (w Walk) String() string {
 	return text
 }
 
-// judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, the result of a real
-// connection decides, which proves nothing about later packets.
+// judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, judge uses the result
+// of a real connection, which proves nothing about later packets.
 func (e effect) judge(why string) (finding.Severity, string) {
 	failed, severity := e.Failure != "", finding.Warning
 	if failed && e.Vital {
@@ -61,7 +61,7 @@ func (e effect) judge(why string) (finding.Severity, string) {
 	return e.unclear(why, severity)
 }
 
-// unclear is judge for paths whose verdict is not clear.
+// unclear judges a path for which explain has no clear verdict.
 func (e effect) unclear(why string, severity finding.Severity) (finding.Severity, string) {
 	switch {
 	case e.Failure != "":

@@ -122,9 +122,9 @@ type Cause struct {
 	Text string
 	// Verdict is the effect of this cause alone. If it is Passes, the text is a note.
 	Verdict Verdict
-	// Rules are the rules or chains of other programs that the text names.
+	// Rules are the foreign rules or chains that the text names.
 	Rules []string
-	// Later is true if the cause affects only packets that follow the first one, so a connection opens.
+	// Later is true if the cause affects only packets after the first one. The connection still opens.
 	Later bool
 }
 

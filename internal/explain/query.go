@@ -55,7 +55,7 @@ func ParseServiceID(text string) (model.ServiceID, error) {
 	return model.ServiceID{Namespace: namespace, Name: name}, nil
 }
 
-// ParseClient parses a client: an address, or the address and port of an existing connection. An empty text means any client.
+// ParseClient parses the address of a client, or the client's address and port in an existing connection. An empty text means any client.
 func ParseClient(text string) (Question, error) {
 	if addr, err := netip.ParseAddr(text); text == "" || err == nil {
 		return Question{From: addr.Unmap()}, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// TestParseClient: a client is an address, or the address and port of an existing connection. Its family must be the query's.
+// TestParseClient: a client is an address with an optional port. Its address family must match the query.
 func TestParseClient(t *testing.T) {
 	query, err := explain.ParseQuery("10.96.0.1:80")
 	if err != nil {

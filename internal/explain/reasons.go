@@ -10,8 +10,8 @@ func (e *explaining) fail(at, object, says string) {
 	e.reason(Stops, nil, "%s", says)
 }
 
-// absent records a missing object of the agent. If no agent is known to be active, this is not a failure: another proxy
-// may serve the Service without the object.
+// absent records that an object of the agent is missing. This is a failure only if an agent is known to be active.
+// Otherwise, another proxy may serve the Service without the object.
 func (e *explaining) absent(at, object, says string) {
 	if e.active() {
 		e.fail(at, object, says)

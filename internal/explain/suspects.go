@@ -11,13 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// policies matches the rules of network policies, by the names that network plugins give their chains and tables.
+// policies recognizes rules of network policies by the names of the chains and tables that network plugins use.
 var policies = regexp.MustCompile(`^-t \S+ -A (cali-|KUBE-ROUTER-|KUBE-POD-FW-|KUBE-NWPLCY-|WEAVE-NPC|CILIUM_|ANTREA-)|` +
 	`list chain \S+ (calico|kube-router|\S*network-polic|antrea|\S+ (\S*cali-|KUBE-ROUTER-|KUBE-POD-FW-|KUBE-NWPLCY-))`)
 
 // Search selects the connections that Suspects traces.
 type Search struct {
-	// This node and each of Clients connect to every virtual server. Pods connect only to the first virtual servers of each family in Sample.
+	// Suspects traces connections from this node and Clients to every virtual server. From Pods, it traces only connections to the first virtual
+	// servers of each family in Sample.
 	Clients, Pods []netip.Addr
 	Sample        []kernel.ServerKey
 	// Limit is the largest number of connections to return.
@@ -27,25 +28,25 @@ type Search struct {
 // Suspects are the result of a search.
 type Suspects struct {
 	Connections []Question
-	// Policed are the clients, other than this node, that a network policy stops, which is intended.
+	// Policed are the clients that a network policy stops on purpose. This node is never one of them.
 	Policed []netip.Addr
-	// Untraced is the number of connections that were not traced, to limit the work.
+	// Untraced is the number of connections that Suspects did not trace because it had reached maxChecks.
 	Untraced int
 }
 
 const (
-	// maxChecks limits the rules and set elements that Suspects compares with packets on their way to virtual servers. It compares as many with
-	// packets on their way to endpoints and back.
+	// maxChecks limits the rules and set elements that Suspects compares with packets. The limit applies separately to connections that it traces
+	// completely, and to those that it traces in part.
 	maxChecks = 50_000_000
-	// packets is the number of packets of each connection that Suspects traces.
+	// packets is the number of packets that Suspects traces for each connection.
 	packets = 3
-	// eachFamily is the number of virtual servers of each family that Suspects uses from the sample.
+	// eachFamily is the largest number of virtual servers of one address family that Suspects uses from the sample.
 	eachFamily = 4
 )
 
-// Suspects traces new connections from clients to virtual servers with endpoints: in the sample to the endpoints and back, and otherwise up to
-// the selection of an endpoint. For each foreign rule that may break some of them, it returns the first and the last of these connections.
-// Rules that break few connections come first: a random sample is unlikely to include one of these.
+// Suspects traces new connections from clients to virtual servers with endpoints. If the virtual server is in the sample, it traces packets to the
+// endpoints and back. Otherwise, it traces packets only up to the selection of an endpoint. For each foreign rule that may break connections, it
+// returns the first and the last of them. Rules that break few connections come first, because a random sample is likely to miss these connections.
 func (k *Kernel) Suspects(s Search) Suspects {
 	t := tracing{k: k, checks: packets * (k.checks() + 1), left: map[bool]int{false: maxChecks, true: maxChecks}, byRule: map[string]*broken{}}
 	sample := someOf(s.Sample)
@@ -88,8 +89,8 @@ func someOf(all []kernel.ServerKey) (keys []kernel.ServerKey) {
 	return keys
 }
 
-// tracing is the progress of a search. checks is an upper bound for the comparisons on one connection's way to a virtual server, and left are the
-// comparisons that remain for connections that are traced in part, and as a whole.
+// tracing is the state of a search. checks is an upper bound for the comparisons that the tracing of one connection to a virtual server needs. left
+// is the number of comparisons that remain. Its key is true for connections that are traced completely.
 type tracing struct {
 	k      *Kernel
 	checks int
@@ -126,7 +127,7 @@ func (k *Kernel) checks() (n int) {
 	return n
 }
 
-// trace traces a connection, unless that costs too much, and records the foreign rules that may break it.
+// trace records the foreign rules that may break a connection, unless too few comparisons remain.
 func (t *tracing) trace(q Question, whole bool) {
 	if q.From.Is4() != q.To.Addr.Addr().Is4() {
 		return
@@ -168,7 +169,7 @@ func (t *tracing) add(rule string, q Question) {
 	}
 }
 
-// rarest returns connections for each rule, without those of network policies: first one for each rule, and then another one.
+// rarest returns the first connection of each rule, followed by the last connection of each rule. It skips rules of network policies.
 func (t *tracing) rarest(limit int) (all []Question) {
 	rules := slices.DeleteFunc(slices.Collect(maps.Keys(t.byRule)), func(rule string) bool { return t.byRule[rule].policy })
 	slices.SortFunc(rules, func(a, b string) int {

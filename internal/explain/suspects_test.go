@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestSuspectsCoverEveryRule: if a foreign rule breaks some connections, then Suspects returns one of them.
+// TestSuspectsCoverEveryRule: if a foreign rule breaks some connections, Suspects returns one of them.
 func TestSuspectsCoverEveryRule(t *testing.T) {
 	w := newWorld(t, slices.DeleteFunc(everyKind(), func(s *model.Service) bool {
 		return !slices.Contains([]string{"plain4", "ranged4", "sticky4"}, s.ID.Name)
@@ -65,8 +65,8 @@ func TestSuspectsCoverEveryRule(t *testing.T) {
 	})
 }
 
-// stoppedBy maps the foreign rules that explain names to a connection that they break or may break. It identifies the rules by their comments, and
-// ignores replies, which Suspects does not trace outside its sample.
+// stoppedBy maps each foreign rule that explain names to a connection that the rule breaks or may break. It identifies rules by their comments. It
+// ignores replies, because Suspects does not trace them outside its sample.
 func (w *world) stoppedBy(connections []explain.Question) map[string]explain.Question {
 	by := map[string]explain.Question{}
 	for _, q := range connections {
@@ -101,7 +101,7 @@ func clusterIPOf(addr string) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
 }
 
-// TestSuspectsOfPods: a rule that breaks only connections of some pods is found in the sample, but rules of network policies do not count.
+// TestSuspectsOfPods: in the sample, Suspects finds a rule that breaks connections of only some pods. It ignores rules of network policies.
 func TestSuspectsOfPods(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	w.kernel.Routes = map[netip.Addr]kernel.Route{}

@@ -109,7 +109,7 @@ func Sort(found []Finding) {
 	slices.SortStableFunc(found, func(a, b Finding) int { return Compare(a.Severity, b.Severity) })
 }
 
-// Compare orders severities, the most serious first.
+// Compare orders severities from most to least serious.
 func Compare(a, b Severity) int { return cmp.Compare(order[a], order[b]) }
 
 // Well is the verdict if no finding is worse than a notice.

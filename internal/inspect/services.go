@@ -49,7 +49,7 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	return list
 }
 
-// Select keeps only the Services of a namespace, unless namespace is empty.
+// Select removes the Services of other namespaces. If namespace is empty, it keeps all Services.
 func (l *ServiceList) Select(namespace string) error {
 	if namespace == "" {
 		return nil
@@ -122,7 +122,7 @@ type owner struct {
 	frontend view.Frontend
 }
 
-// ownersOf returns the owners of the virtual servers, and of the ports of virtual servers for all ports.
+// ownersOf returns the owner of each virtual server, and of each port that a Service uses on an all-ports server.
 func ownersOf(services []view.Service) map[kernel.ServerKey]owner {
 	owners := map[kernel.ServerKey]owner{}
 	for _, s := range services {

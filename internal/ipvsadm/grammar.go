@@ -251,7 +251,7 @@ func (p *parser) view() view {
 	return viewDefault
 }
 
-// parseInt reads a decimal number as the C library does: spaces and a plus sign may precede it, and nothing may follow it.
+// parseInt reads a decimal number by the rules of the C library. Spaces and a plus sign may precede the number, but nothing may follow it.
 func parseInt(s string, low, high int64) (int64, bool) {
 	n, err := strconv.ParseInt(strings.TrimLeft(s, " \t\n\v\f\r"), 10, 64)
 	return n, err == nil && n >= low && n <= high

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// arpTries ARP requests are sent for an address, arpPatience apart.
+	// arpTries is the number of ARP requests for an address. arpPatience is the time between them.
 	arpTries    = 2
 	arpPatience = 250 * time.Millisecond
 )
 
-// probe asks whether another machine has an address of this node. The requests name no sender's address, as RFC 5227 requires, so no machine
-// changes its neighbor entries.
+// probe asks whether another machine has an address of this node. The sender address of the requests is 0.0.0.0 (RFC 5227), so no
+// machine changes its neighbor entries.
 func probe(p *doctor.Probed) error {
 	own, err := net.ParseMAC(p.Interface.MAC)
 	if err != nil || len(own) != macLength {
@@ -54,7 +54,7 @@ func networkOrder(protocol uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
 }
 
-// An ARP packet for IPv4 over Ethernet (RFC 826).
+// The layout of an ARP packet for IPv4 over Ethernet (RFC 826).
 const (
 	macLength      = 6
 	arpLength      = 28
@@ -67,7 +67,7 @@ const (
 // arpHeader specifies the types and lengths of the addresses.
 var arpHeader = []byte{0, 1, 8, 0, macLength, 4}
 
-// arpRequest returns a request for an address, from the sender's address 0.0.0.0.
+// arpRequest returns an ARP request for an address. The sender address is 0.0.0.0.
 func arpRequest(own net.HardwareAddr, target netip.Addr) []byte {
 	b := make([]byte, arpLength)
 	copy(b, arpHeader)
@@ -100,7 +100,7 @@ func collect(socket *os.File, p *doctor.Probed) error {
 // mostClaims limits the MAC addresses that doctor reports for an address.
 const mostClaims = 4
 
-// claims returns the MAC address of the machine that sent an ARP packet, if the packet says that it has the address.
+// claims returns the sender's MAC address if an ARP packet claims that the sender has the address.
 func claims(b []byte, addr netip.Addr) (mac string, ok bool) {
 	if len(b) < arpLength || !bytes.HasPrefix(b, arpHeader) || !bytes.Equal(b[senderAddress:senderAddress+4], addr.AsSlice()) {
 		return "", false

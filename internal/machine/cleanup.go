@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Cleaning selects how Clean plans the removal.
+// Cleaning contains the options of Clean.
 type Cleaning struct{ DryRun, KeepServices bool }
 
-// Clean plans the removal of all objects of kube-ipvs, and passes the plan to act, with the reason if the removal must not run. Unless this is a
-// dry run, no agent can start until act returns.
+// Clean plans the removal of all kube-ipvs objects, and passes the plan to act. If the removal must not run, it also passes the reason. Unless this
+// is a dry run, no agent can start until act returns.
 func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error) error {
 	leave, refusal := m.TryLock()
 	if refusal != nil {
@@ -49,7 +49,7 @@ func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Clea
 	return act(node, c, refusal)
 }
 
-// CleanLeftovers plans the removal of what kube-proxy has left behind, and passes the plan to act, with the reason if the removal must not run. It
+// CleanLeftovers plans the removal of kube-proxy's leftovers, and passes the plan to act. If the removal must not run, it also passes the reason. It
 // does not acquire the node lock, which the running agent holds.
 func (m *Machine) CleanLeftovers(ctx context.Context, settings *config.Settings, socket string, log *zap.Logger, act func(*agent.Cleanup, error) error) error {
 	v, silence, err := status.Ask(ctx, socket, agent.Query{})

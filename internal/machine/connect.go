@@ -14,7 +14,8 @@ import (
 
 const connectPatience = time.Second
 
-// connect opens real connections along some of the paths and to endpoints on this node. At the same time, it sends test packets to other nodes, and ARP requests.
+// connect opens real connections along some of the paths and to endpoints on this node. At the same time, it sends ARP requests, and test packets
+// to other nodes.
 func (m *Machine) connect(ctx context.Context, facts *doctor.Facts) {
 	facts.Endpoints = doctor.EndpointsToConnect(facts.View, facts.Walks)
 	var done sync.WaitGroup

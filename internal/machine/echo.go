@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// echoTries echo requests of one size are sent, echoPatience apart.
+	// echoTries is the number of echo requests of one size. echoPatience is the time to wait for each reply.
 	echoTries    = 2
 	echoPatience = 500 * time.Millisecond
 	echoHeader   = 8
 )
 
-// measure sends a small and a large echo request to an endpoint on another node. If the large one gets no answer, but TCP itself sends
-// smaller packets to the endpoint, it sends another one of that size.
+// measure sends a small and a large echo request to an endpoint on another node. If the large one gets no reply, but TCP
+// sends only smaller packets to the endpoint, measure tries again with the size of the largest TCP packets.
 func measure(ctx context.Context, e *doctor.Echo) {
 	p, err := openPinger(ctx, e.Address.Addr())
 	if err == nil {
 		defer p.conn.Close()
 		err = p.measure(ctx, e)
 	}
-	if op := (*net.OpError)(nil); errors.As(err, &op) { // it would also name the address
+	if op := (*net.OpError)(nil); errors.As(err, &op) { // the full error would also name the address
 		err = op.Err
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func control(raw syscall.RawConn, do func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// mtu returns the MTU of the route, which is less than the interface's if the kernel has learned a path MTU.
+// mtu returns the MTU of the route. It is smaller than the interface's MTU if the kernel has learned a path MTU.
 func (p *pinger) mtu() (mtu int, err error) {
 	raw, err := p.conn.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *pinger) mtu() (mtu int, err error) {
 	return mtu, err
 }
 
-// ping sends echo requests until one is answered.
+// ping sends up to echoTries echo requests, until it gets a reply.
 func (p *pinger) ping(size int) (doctor.Reply, error) {
 	p.rounds++
 	for range echoTries {
@@ -135,7 +135,7 @@ const (
 	echoRequest6, echoReply6 = 128, 129
 )
 
-// request returns an echo request that makes an IP packet of the given size. The kernel computes the checksum of ICMPv6.
+// request returns an echo request for an IP packet of the given size. For ICMPv6, the kernel computes the checksum.
 func (p *pinger) request(size int) []byte {
 	if p.v6 {
 		b := make([]byte, max(size-40, echoHeader))
@@ -154,7 +154,7 @@ func (p *pinger) identify(b []byte) []byte {
 	return b
 }
 
-// checksum returns the checksum of an ICMP message whose only odd byte, if any, is zero.
+// checksum returns the checksum of an ICMP message. If the length of the message is odd, its last byte must be zero.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -166,7 +166,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// await reads until the answer to the current request arrives.
+// await reads packets until the reply to the current request arrives.
 func (p *pinger) await() error {
 	if err := p.conn.SetReadDeadline(time.Now().Add(echoPatience)); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (p *pinger) await() error {
 	}
 }
 
-// answers reports whether a packet answers the current request. Packets of IPv4 begin with the IP header.
+// answers reports whether a packet answers the current request. IPv4 packets begin with the IP header.
 func (p *pinger) answers(b []byte) bool {
 	want := byte(echoReply6)
 	if !p.v6 {
@@ -196,7 +196,7 @@ func (p *pinger) answers(b []byte) bool {
 	return len(b) >= echoHeader && b[0] == want && binary.BigEndian.Uint16(b[4:]) == p.id && binary.BigEndian.Uint16(b[6:]) == p.rounds
 }
 
-// largestOfTCP returns the size of the largest packets that TCP sends to an endpoint, which announces a limit; 0 if it is unknown.
+// largestOfTCP returns the size of the largest packets that TCP sends to an endpoint, or 0 if the size is unknown. The endpoint announces a limit.
 func largestOfTCP(ctx context.Context, to netip.AddrPort) (size int) {
 	dialer := net.Dialer{Timeout: connectPatience}
 	c, err := dialer.DialContext(ctx, "tcp", to.String())

@@ -47,7 +47,7 @@ func (a Agent) at(ctx context.Context, addr netip.Addr) ([]view.Service, error) 
 	return v.Services, err
 }
 
-// maxSuspects limits the connections that doctor examines because of foreign rules, and maxHalfOpen the half-open connections of clients outside.
+// maxSuspects limits the connections that doctor examines because of foreign rules. maxHalfOpen limits the half-open connections of outside clients.
 const (
 	maxSuspects = 12
 	maxHalfOpen = 2
@@ -86,7 +86,7 @@ func (m *Machine) follow(ctx context.Context, a Agent, look Look, facts *doctor.
 	return k
 }
 
-// read reads the kernel for a selection. Without a view, the paths are known only then.
+// read reads the kernel for a selection. If there is no view, it also selects the paths.
 func (m *Machine) read(ctx context.Context, s *selection, look Look, choice doctor.Choice) *explain.Kernel {
 	clients := doctor.Clients(choice.Pods)
 	for _, q := range choice.Connections {
@@ -99,8 +99,8 @@ func (m *Machine) read(ctx context.Context, s *selection, look Look, choice doct
 	return k
 }
 
-// suspect adds the connections to the choice that foreign rules may break, and half-open connections of clients outside. Pods that a network policy
-// stops come last, because that is intended.
+// suspect adds connections to the choice: those that foreign rules may break, and half-open connections of outside clients. It moves pods to the end
+// if a network policy stops them, because this is intended.
 func (s *selection) suspect(k *explain.Kernel, choice *doctor.Choice, facts *doctor.Facts) {
 	search := explain.Search{Clients: doctor.Clients(choice.Pods), Pods: choice.Pods, Limit: maxSuspects}
 	for _, p := range s.paths {

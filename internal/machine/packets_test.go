@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEchoPackets: an echo request makes an IP packet of the wanted size, and only the reply to the current request counts as an answer.
+// TestEchoPackets: the IP packet of an echo request has the requested size. Only the reply to the current request counts as an answer.
 func TestEchoPackets(t *testing.T) {
 	ipv4Header := append([]byte{0x46}, make([]byte, 23)...) // with four bytes of options
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestEchoPackets(t *testing.T) {
 	}
 }
 
-// TestARPPackets: the request is one of RFC 5227, and a reply for another address is no claim.
+// TestARPPackets: the request follows RFC 5227. A reply for another address does not count as a claim.
 func TestARPPackets(t *testing.T) {
 	own, addr := net.HardwareAddr{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("192.168.50.11")
 	b := arpRequest(own, addr)

@@ -24,10 +24,10 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 // proxyPatience is the timeout for kube-proxy's response, long enough for a busy node.
 const proxyPatience = 10 * time.Second
 
-// proxyHealthURLs are kube-proxy's default health URLs. The agent may serve its own health there.
+// proxyHealthURLs are kube-proxy's default health URLs. The agent may serve its own health at these URLs.
 var proxyHealthURLs = []string{"http://127.0.0.1:10256", "http://[::1]:10256"}
 
-// justWritten is how long kube-proxy counts as running after it has written to the agent's chains. It may be
+// justWritten is how long kube-proxy counts as running after it has written to the agent's chains, because it may be
 // restarting.
 const justWritten = 10 * time.Minute
 
@@ -64,7 +64,7 @@ func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) 
 		}
 	}
 	for _, s := range v.Node.Settings {
-		if s.Name == "metricsBindAddress" && !strings.HasSuffix(s.Value, proxyModePort) { // otherwise, the answer is the agent's
+		if s.Name == "metricsBindAddress" && !strings.HasSuffix(s.Value, proxyModePort) { // otherwise, the agent itself answers
 			if why, _ := m.servedMode(ctx); why != "" {
 				return why
 			}
@@ -94,8 +94,8 @@ func (m *Machine) servedMode(ctx context.Context) (why, mode string) {
 	return "", ""
 }
 
-// servesHealth reports whether kube-proxy serves its health at a URL. The agent serves the same response, but also
-// /readyz.
+// servesHealth reports whether kube-proxy serves its health at a URL. The agent serves the same response, but it
+// also serves /readyz, and kube-proxy does not.
 func (m *Machine) servesHealth(ctx context.Context, url string) bool {
 	_, text, err := get(ctx, url+"/healthz", 256, m.ProxyPatience)
 	if err != nil || !strings.Contains(text, "lastUpdated") {

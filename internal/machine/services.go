@@ -28,8 +28,8 @@ func (m *Machine) table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
 }
 
-// Services joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses the other: v is nil if no agent
-// responds, and unread is the reason why the kernel could not be read. name is the only Service in the view; empty for all Services.
+// Services joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses only the other. v is nil if no agent
+// responds. unread is the reason if the kernel could not be read. name is the only Service in the view; empty for all Services.
 func (m *Machine) Services(ctx context.Context, v *view.View, name string) (list inspect.ServiceList, unread string, err error) {
 	k, ours, unread := m.table(ctx)
 	switch {
@@ -55,7 +55,7 @@ func (m *Machine) Connections(ctx context.Context) ([]kernel.Connection, error) 
 	return k.Connections, nil
 }
 
-// Status returns the kernel's part of the agent's status.
+// Status returns the part of the status that does not come from the agent.
 func (m *Machine) Status(ctx context.Context) inspect.Machine {
 	k, ours, unread := m.table(ctx)
 	s := inspect.Machine{Kernel: m.Release(), Modules: doctor.Modules(m.Host(ctx), "ip_vs"), Error: unread}

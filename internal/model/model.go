@@ -135,7 +135,7 @@ type Changes struct {
 	Nodes map[string]*Node
 	// APIServer contains the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	// Version is the API server's version of Kubernetes; zero if it did not change or is unknown.
+	// Version is the API server's version; zero if it did not change or is unknown.
 	Version  Version
 	Triggers []Trigger
 	Held     int
@@ -146,7 +146,7 @@ type Changes struct {
 // Version is a minor version of Kubernetes. The zero value is an unknown version.
 type Version struct{ Major, Minor int }
 
-// Compare orders versions, the oldest first.
+// Compare orders versions from oldest to newest.
 func (v Version) Compare(o Version) int {
 	return cmp.Or(cmp.Compare(v.Major, o.Major), cmp.Compare(v.Minor, o.Minor))
 }

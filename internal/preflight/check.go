@@ -58,7 +58,7 @@ func Check(ctx context.Context, needs Needs) Result {
 	return r
 }
 
-// Print writes the findings as text, and what nftables does if it replaces IPVS, iptables or ipset.
+// Print writes the findings as text. If nftables replaces IPVS, iptables or ipset, Print also reports this.
 func (r Result) Print(w io.Writer) error {
 	if len(r.Findings) == 0 || r.Findings[0].Severity == finding.Notice {
 		fmt.Fprintln(w, "nothing is missing")

@@ -107,7 +107,7 @@ func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	return found
 }
 
-// compatSubsystem is the nftables interface to iptables extensions, which nft_compat registers.
+// compatSubsystem is the netlink subsystem through which nftables uses iptables extensions. The module nft_compat registers it.
 var compatSubsystem uint16 = 11
 
 // Constants from linux/netfilter/nf_tables_compat.h.

@@ -69,7 +69,7 @@ func (n *Node) Remove(ctx context.Context) (removed bool, err error) {
 	return true, nil
 }
 
-// get lists with a field selector, because an agent that watches Nodes has permission to list them, but not to get a single Node.
+// get lists Nodes with a field selector, because the agent may have permission to list Nodes, but not to get a single Node.
 func (n *Node) get(ctx context.Context) (*v1.Node, error) {
 	var found v1.NodeList
 	err := n.api.Get().Resource("nodes").Param("fieldSelector", "metadata.name="+n.name).Do(ctx).Into(&found)
@@ -82,7 +82,8 @@ func (n *Node) get(ctx context.Context) (*v1.Node, error) {
 	return &found.Items[0], nil
 }
 
-// removal removes from the end of the list, so that no removal moves another taint to remove. The tests fail if the list has changed.
+// removal returns a patch that removes the last taint first, so that the indexes of the others stay valid. The test operations make the patch fail
+// if the list of taints has changed.
 func removal(taints []v1.Taint) (patch []operation) {
 	for i := len(taints) - 1; i >= 0; i-- {
 		if taints[i].Key == Key {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestRemove compares the patch. The chart's tests send it to a real API server.
+// TestRemove checks only the patch. The chart's tests send it to a real API server.
 func TestRemove(t *testing.T) {
 	ours, once, other := v1.Taint{Key: Key, Effect: v1.TaintEffectNoSchedule}, v1.Taint{Key: Key, Value: "x", Effect: v1.TaintEffectNoExecute},
 		v1.Taint{Key: "other", Effect: v1.TaintEffectNoSchedule}
@@ -77,7 +77,7 @@ func of(t *testing.T, name string, answer http.HandlerFunc) *Node {
 	return node
 }
 
-// reply answers a list, or a patch of the first node.
+// reply answers a request that lists the nodes or patches the first node.
 func reply(t *testing.T, w http.ResponseWriter, r *http.Request, nodes ...v1.Node) {
 	t.Helper()
 	var answer any = v1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}, Items: nodes}

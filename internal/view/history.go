@@ -13,7 +13,7 @@ type History struct {
 	Entries []*PastSync `json:"entries"`
 }
 
-// News returns the entries that are not in before, or that have been repeated since.
+// News returns the entries that are not in an earlier list, and those that have been repeated since.
 func (h *History) News(before []*PastSync) []*PastSync {
 	return slices.DeleteFunc(slices.Clone(h.Entries), func(e *PastSync) bool {
 		return slices.ContainsFunc(before, func(b *PastSync) bool { return b.ID == e.ID && b.Until().Equal(e.Until()) })

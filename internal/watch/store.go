@@ -28,7 +28,7 @@ type Store struct {
 
 	// apiServer contains the addresses of the API server, unless Take has already returned them.
 	apiServer []netip.AddrPort
-	// version is the API server's version, and toldVersion the one that Take has returned.
+	// version is the API server's version. toldVersion is the version that Take returned last.
 	version, toldVersion model.Version
 	// The fields below describe the changes since the last Take; since is the time of the first change.
 	since         time.Time
@@ -328,7 +328,7 @@ func (s *Store) setAPIServer(addrs []netip.AddrPort) {
 	s.wake()
 }
 
-// setVersion reports whether the version is new.
+// setVersion sets the version, and reports whether it is new.
 func (s *Store) setVersion(v model.Version) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

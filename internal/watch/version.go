@@ -13,9 +13,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// learnVersion asks the API server for its version. The agent asks with every list and watch of Services: first when it starts, before the Services
-// reach the model, and again after the API server has restarted. Without an answer, the last known version stays, and an unknown version changes nothing (I15). Kubernetes
-// lets every authenticated client read the version.
+// learnVersion asks the API server for its version after each list of Services and each start of a watch. The agent therefore learns the version
+// before the first Services reach the model, and asks again after the API server has restarted. If the API server does not answer, the last known
+// version stays (I15). Kubernetes lets every authenticated client read the version.
 func (a *API) learnVersion(ctx context.Context, f *feed) {
 	if f.kind != model.KindService {
 		return

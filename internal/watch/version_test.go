@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The first changes contain the API server's version. Later ones contain it only if it has changed, and a server that does not tell its version
-// changes nothing.
+// The first changes contain the API server's version. Later changes contain it only if it has changed. If the API server does not report its version,
+// nothing changes.
 func TestAPIReportsTheServersVersion(t *testing.T) {
 	const silent = ""
 	answer := func(server *watchtest.Server, minor string) (asked chan struct{}) {

@@ -77,7 +77,7 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading returns the time since the current full read began, or 0 if no read is waiting to be compared.
+// Reading returns the time since the current audit began to read the kernel, or 0 if no audit is in progress.
 func (s *Schedule) Reading(now time.Time) time.Duration {
 	if !s.reading {
 		return 0

@@ -174,9 +174,12 @@ func (c *cause) why() (text string, varies bool) {
 func (c *cause) otherAddresses(path string) string {
 	var others []string
 	for _, e := range c.effects {
+		if e.String() != path {
+			continue
+		}
 		for _, t := range e.texts {
 			replaceAddresses(t, func(address string) string {
-				if e.String() == path && !strings.Contains(path, address) && !slices.Contains(others, address) {
+				if !strings.Contains(path, address) && !slices.Contains(others, address) {
 					others = append(others, address)
 				}
 				return address

@@ -24,7 +24,7 @@ type Probed struct {
 func (f *Facts) ToProbe() (all []Probed) {
 	for _, name := range f.routed() {
 		i, exists := f.named(name)
-		if !exists || !i.Ethernet || i.NoARP || i.NoCarrier || !i.Up || isTunnel(i) || i.Kind == "dummy" {
+		if !exists || !i.Ethernet || i.NoARP || i.NoCarrier || !i.Up || isTunnel(i) || f.isDummy(i) {
 			continue
 		}
 		at := slices.IndexFunc(i.Networks, func(n netip.Prefix) bool { return n.Addr().Is4() && !n.IsSingleIP() && !n.Addr().IsLinkLocalUnicast() })

@@ -92,7 +92,7 @@ type Facts struct {
 	Unrouted []netip.Addr
 	// Routes are the routes of this node's packets to endpoints and clients.
 	Routes map[netip.Addr]kernel.Route
-	// counted are the drop counters as Count read them last. grown are those that grew before, with the differences.
+	// counted are the drop counters that the last call of Count read. grown are those that have grown since the call before it, with the differences.
 	counted, grown map[counter]uint64
 	// Unread lists the facts that could not be read, with the reasons.
 	Unread []string

@@ -42,7 +42,7 @@ func (f *Facts) readInterfaces(h reader) {
 
 // isVirtual reports whether the packets of an interface come from this machine or from a tunnel.
 func isVirtual(i kernel.Interface) bool {
-	return i.Name == "lo" || i.Container || slices.Contains([]string{"veth", "dummy", "tun", "ifb", "vrf", "nlmon"}, i.Kind) || overheads[i.Kind] > 0
+	return i.Name == "lo" || i.Container || slices.Contains([]string{"veth", "dummy", "tun", "ifb", "vrf", "nlmon"}, i.Kind) || isTunnel(i)
 }
 
 // podInterface reports whether an interface leads to pods: the node's end of a pod's veth pair, or a bridge with such

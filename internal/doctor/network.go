@@ -57,20 +57,22 @@ func checkLimits(f Facts) (found []finding.Finding) {
 		found = append(found, finding.New(finding.Warning, "sysctl "+defaultTTL, fmt.Sprintf("is %d; after as many routers, this node's packets are dropped", ttl),
 			nil, "set it to 64, and find the program that has changed it (/etc/sysctl.d)"))
 	}
+	free, sysctls, known := f.freePorts()
+	if ports := free.Count(); known && ports < fewPorts {
+		found = append(found, finding.New(finding.Warning, "local ports", "only "+number(ports, "port")+" for this node's own connections; when all are in use, new connections fail",
+			sysctls, "widen the range; the kernel's default is 32768 to 60999"))
+	}
+	return found
+}
+
+// freePorts returns the ports that the kernel chooses from for this node's own connections, and the sysctls that determine them.
+func (f *Facts) freePorts() (free kernel.Ports, sysctls []string, known bool) {
 	all, err := parsePorts(f.Sysctls[localPorts])
 	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
 	if len(all) != 1 || err != nil || err2 != nil {
-		return found
+		return nil, nil, false
 	}
-	ports := 0
-	for _, r := range all.Without(reserved) {
-		ports += int(r.Last) - int(r.First) + 1
-	}
-	if ports < fewPorts {
-		found = append(found, finding.New(finding.Warning, "local ports", "only "+number(ports, "port")+" for this node's own connections; when all are in use, new connections fail",
-			[]string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, "widen the range; the kernel's default is 32768 to 60999"))
-	}
-	return found
+	return all.Without(reserved), []string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, true
 }
 
 // checkNeighbors finds a nearly full neighbor table. Packets to an endpoint on a directly connected network need an
@@ -124,12 +126,7 @@ var defaultNodePorts = kernel.PortRange{First: 30000, Last: 32767}
 // checkLocalPorts finds node ports in the range of local ports. If a connection from this node uses a node port as its
 // source port, the replies go to the Service.
 func checkLocalPorts(f Facts) []finding.Finding {
-	all, err := parsePorts(f.Sysctls[localPorts])
-	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
-	if len(all) != 1 || err != nil || err2 != nil {
-		return nil
-	}
-	free := all.Without(reserved)
+	free, sysctls, _ := f.freePorts()
 	var evidence []string
 	for _, r := range free {
 		if first, last := max(r.First, defaultNodePorts.First), min(r.Last, defaultNodePorts.Last); first <= last {
@@ -144,8 +141,8 @@ func checkLocalPorts(f Facts) []finding.Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
-	evidence = append([]string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, evidence...)
-	return finding.One(finding.Warning, "node ports", "this node's own connections may use node ports as source ports; their replies then go to a Service", examples(evidence),
+	return finding.One(finding.Warning, "node ports", "this node's own connections may use node ports as source ports; their replies then go to a Service",
+		examples(append(sysctls, evidence...)),
 		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (plus the ports already reserved), and make it permanent (/etc/sysctl.d)")
 }
 

@@ -66,5 +66,7 @@ func (e *explaining) existing(p *packet, server kernel.ObservedServer, c kernel.
 		return
 	}
 	e.reach(*p, server.Destinations[i])
-	e.stopped = len(e.out.Endpoints) == 0
+	if delete(e.verdicts, Stops); len(e.out.Endpoints) == 0 {
+		e.conclude(Stops)
+	}
 }

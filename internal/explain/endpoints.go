@@ -30,7 +30,7 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 		e.reach(*p, d)
 	}
 	if len(e.out.Endpoints) == 0 {
-		e.stopped = true
+		e.conclude(Stops)
 	}
 }
 

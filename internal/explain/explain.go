@@ -48,14 +48,12 @@ type explaining struct {
 	// sinceAudit is the time since the agent's last full sync; empty if there was none.
 	sinceAudit string
 	out        Explanation
-	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate,
-	// partly if packets do not reach some endpoints, and different if the kernel differs from the wanted state.
-	depends, unclear, partly, different bool
+	// verdicts are those of the reasons, and of what needs no reason.
+	verdicts map[Verdict]bool
 	// elsewhere is set if kube-ipvs does not handle the packet.
 	elsewhere bool
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
-	stopped  bool
 	// node is the name of this node. alone is the kernel without other programs' rules.
 	node  string
 	alone *Kernel
@@ -64,8 +62,6 @@ type explaining struct {
 	arrived map[later]*packet
 	// uncertain are the rules that may stop a packet and for which there is a reason.
 	uncertain []string
-	// unknown is set if the answer depends on state that could not be read, or on another proxy.
-	unknown bool
 }
 
 // findFrontend finds the Service that serves the frontend, or, if there is none, a Service that lost the frontend to another one.
@@ -379,18 +375,13 @@ func (e *explaining) verdict() Verdict {
 	switch {
 	case e.elsewhere:
 		return NoService
-	case e.stopped, e.out.Owner != "":
+	case e.out.Owner != "":
 		return Stops
-	case e.unknown:
-		return Unknown
-	case e.partly:
-		return Partly
-	case e.unclear:
-		return Unclear
-	case e.depends:
-		return Depends
-	case e.different:
-		return Differs
+	}
+	for _, v := range []Verdict{Stops, Unknown, Partly, Unclear, Depends, Differs} {
+		if e.verdicts[v] {
+			return v
+		}
 	}
 	return Passes
 }

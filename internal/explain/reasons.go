@@ -21,7 +21,7 @@ func (e *explaining) absent(at, object, says string) {
 		e.couldNotRead(Sets)
 	}
 	e.step(at, object, says, Unknown)
-	e.unknown = true
+	e.conclude(Unknown)
 }
 
 // reason adds a reason for a verdict, or a note if the verdict is Passes. rules are the foreign rules that cause it.
@@ -31,23 +31,18 @@ func (e *explaining) reason(v Verdict, rules []string, format string, args ...an
 
 func (e *explaining) because(c Cause) {
 	c.Rules = slices.DeleteFunc(slices.Clone(c.Rules), func(rule string) bool { return rule == "" })
-	switch c.Verdict {
-	case Stops:
-		e.stopped = true
-	case Unknown:
-		e.unknown = true
-	case Partly:
-		e.partly = true
-	case Unclear:
-		e.unclear = true
-	case Depends:
-		e.depends = true
-	case Differs:
-		e.different = true
-	}
+	e.conclude(c.Verdict)
 	if !slices.Contains(e.out.Reasons, c.Text) {
 		e.out.Reasons, e.out.Causes = append(e.out.Reasons, c.Text), append(e.out.Causes, c)
 	}
+}
+
+// conclude adds a verdict to those that verdict chooses from.
+func (e *explaining) conclude(v Verdict) {
+	if e.verdicts == nil {
+		e.verdicts = map[Verdict]bool{}
+	}
+	e.verdicts[v] = true
 }
 
 func (e *explaining) mayStop(w *walk, what string, later bool) {

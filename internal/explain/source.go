@@ -24,11 +24,7 @@ type sourceNAT struct {
 const fewPorts = 1000
 
 func sourceOf(v kernel.SourceNAT) sourceNAT {
-	n := sourceNAT{first: v.First, last: v.Last}
-	for _, r := range v.Ports {
-		n.ports += int(r.Last) - int(r.First) + 1
-	}
-	return n
+	return sourceNAT{first: v.First, last: v.Last, ports: v.Ports.Count()}
 }
 
 // isNodes reports whether the source is an address of this node. Virtual addresses do not count, because other nodes have them, too.

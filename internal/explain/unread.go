@@ -23,7 +23,9 @@ func (e *explaining) couldNotRead(part Part) bool {
 
 // required is like couldNotRead, but for a part on which the verdict depends.
 func (e *explaining) required(part Part) bool {
-	is := e.couldNotRead(part)
-	e.unknown = e.unknown || is
-	return is
+	if !e.couldNotRead(part) {
+		return false
+	}
+	e.conclude(Unknown)
+	return true
 }

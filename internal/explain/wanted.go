@@ -106,7 +106,7 @@ func (e *explaining) explainState(f *view.Frontend) {
 	if f.Owner != "" {
 		e.reason(Passes, nil, "the path leads to Service %s; Service %s is not served at this frontend", f.Owner, e.out.Service)
 	}
-	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
+	if from := e.q.From; e.verdicts[Stops] && from.IsValid() && len(f.SourceRanges) > 0 &&
 		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
 		e.reason(Passes, nil, "client %s is not in spec.loadBalancerSourceRanges %v", from, f.SourceRanges)
 	}

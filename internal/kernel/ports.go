@@ -16,6 +16,14 @@ func (p Ports) Contain(port uint16) bool {
 	return slices.ContainsFunc(p, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
+// Count returns the number of ports in ranges that do not overlap.
+func (p Ports) Count() (n int) {
+	for _, r := range p {
+		n += int(r.Last) - int(r.First) + 1
+	}
+	return n
+}
+
 // Without returns the ports that are not in the other ranges.
 func (p Ports) Without(others Ports) Ports {
 	for _, other := range others {

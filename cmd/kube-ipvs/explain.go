@@ -64,7 +64,7 @@ the Service.`,
 				return usageError{err, cmd.CommandPath()}
 			}
 			client, err := explain.ParseClient(from)
-			if err := cmp.Or(m.CheckInterface(by), err, query.CheckFamily(client)); err != nil {
+			if err := cmp.Or(m.CheckInterface(cmd.Context(), by), err, query.CheckFamily(client)); err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
 			client.Interface = by

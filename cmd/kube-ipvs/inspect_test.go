@@ -47,7 +47,7 @@ func TestInspectionCommands(t *testing.T) {
 		{"explain-all-steps", "explain 203.0.113.10:80 --from 198.51.100.7 -v", []string{asText}, 0},
 		{"explain-service", "explain shop/web:http --from 10.244.1.9", []string{asText}, 3},
 		{"explain-connection", "explain 203.0.113.10:80 --from 198.51.100.7:40001", []string{asText}, 0},
-		{"explain-stops", "explain 203.0.113.10:80 --from 192.0.2.77 --interface eth9", []string{asText}, 3},
+		{"explain-stops", "explain 203.0.113.10:80 --from 192.0.2.77 --interface eth0", []string{asText}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			words := strings.Fields(c.line)

@@ -112,10 +112,9 @@ func newMachine(t *testing.T) *stage {
 				return inMemory{s.fake}, kernel.Ports{}, nil
 			},
 		},
-		TryLock:    func() (func(), error) { return func() {}, nil },
-		Kernel:     func(context.Context, machine.Look) *explain.Kernel { return explained(s.fake, compile.Config{}) },
-		Interfaces: func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
-		Release:    func() string { return "6.1.0-1-amd64" },
+		TryLock: func() (func(), error) { return func() {}, nil },
+		Kernel:  func(context.Context, machine.Look) *explain.Kernel { return explained(s.fake, compile.Config{}) },
+		Release: func() string { return "6.1.0-1-amd64" },
 		Host: func(context.Context) doctor.Host {
 			return fakeHost{"/proc/modules": "ip_vs 1\nip_vs_rr 1\nip_tables 1\n"}
 		},

@@ -195,25 +195,17 @@ func get(ctx context.Context, url string, longest int64, patience time.Duration)
 }
 
 // CheckInterface returns an error if this network namespace lacks the interface. An empty name means any interface.
-func (m *Machine) CheckInterface(name string) error {
+func (m *Machine) CheckInterface(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
 	}
-	existing, err := m.Interfaces()
-	if err == nil && !slices.Contains(existing, name) {
-		err = fmt.Errorf("--interface %q: use an interface in this command's network namespace: %s", name, strings.Join(existing, ", "))
-	}
-	return err
-}
-
-func interfaceNames() ([]string, error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list the interfaces of this node: %w", err)
-	}
+	existing, err := m.Host(ctx).Interfaces()
 	var names []string
-	for _, i := range all {
+	for _, i := range existing {
 		names = append(names, i.Name)
 	}
-	return names, nil
+	if err == nil && !slices.Contains(names, name) {
+		err = fmt.Errorf("--interface %q: use an interface in this command's network namespace: %s", name, strings.Join(names, ", "))
+	}
+	return err
 }

@@ -37,9 +37,8 @@ type Machine struct {
 	// TryLock acquires the node lock, which prevents agents from starting until release is called.
 	TryLock func() (release func(), err error)
 	// Kernel reads the kernel for inspection. The result includes the read errors of each part.
-	Kernel     func(context.Context, Look) *explain.Kernel
-	Interfaces func() ([]string, error)
-	Counts     func(context.Context) (inspect.Counts, error)
+	Kernel func(context.Context, Look) *explain.Kernel
+	Counts func(context.Context) (inspect.Counts, error)
 	// Flows calls take for each new or ended connection until ctx ends.
 	Flows   func(ctx context.Context, take func(kernel.FlowEvent), lost func()) error
 	Release func() string
@@ -65,7 +64,7 @@ type Machine struct {
 // This returns the machine that the process runs on.
 func This() *Machine {
 	return &Machine{
-		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Interfaces: interfaceNames, Release: daemon.KernelRelease,
+		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
 		Connect: connectTo, Measure: measure, Probe: probe, AgentLog: agentLog,

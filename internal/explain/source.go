@@ -99,7 +99,7 @@ func (e *explaining) sourceReturns(w *walk, d kernel.ObservedDestination) bool {
 			continue
 		}
 		says := fmt.Sprintf("replies of endpoint %s do not return to this node: the connection gets the source address %s, which this node does not have", d.Addr, n)
-		if !e.lost(says, []string{n.rule}, n.flow, own == no && here == no) {
+		if !e.lost("reply", says, []string{n.rule}, n.flow, own == no && here == no) {
 			return false
 		}
 	}
@@ -120,11 +120,11 @@ func (e *explaining) masqueraded(w *walk, p *packet, d kernel.ObservedDestinatio
 		return true
 	}
 	says := fmt.Sprintf("replies of endpoint %s do not return to this node: another rule prevents masquerading by the agent's rules", d.Addr)
-	return e.lost(says, causes, f, here == no || hairpin)
+	return e.lost("reply", says, causes, f, here == no || hairpin)
 }
 
-// lost records that replies are lost, or may be lost. known is false if explain cannot tell. It returns false if they are lost.
-func (e *explaining) lost(says string, rules []string, f flow, known bool) bool {
+// lost records that rules make packets get lost, or may do so. known is false if explain cannot tell. It returns false if the packets are lost.
+func (e *explaining) lost(at, says string, rules []string, f flow, known bool) bool {
 	rule := strings.Join(rules, ", ")
 	switch {
 	case !known, !f.certain && f.on.opaque:
@@ -132,7 +132,7 @@ func (e *explaining) lost(says string, rules []string, f flow, known bool) bool 
 	case !f.certain:
 		e.reason(Depends, rules, "for some clients, %s; rule: %s", says, rule)
 	default:
-		e.stepOnce("reply", rule, says, Stops)
+		e.stepOnce(at, rule, says, Stops)
 		e.reason(Partly, rules, "%s; rule: %s", says, rule)
 		return false
 	}

@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -39,15 +38,9 @@ func (e *explaining) sameZone(connection, packet uint16, of, in zone, what strin
 	if len(rules) == 0 {
 		return true
 	}
-	rule := strings.Join(rules, ", ")
-	says := what + " belong to no connection: connection tracking searches another zone"
-	switch {
-	case of.unknown || in.unknown:
-		e.reason(Unclear, rules, "explain cannot rule out that %s; rule: %s", says, rule)
-	case connection != packet:
-		e.stepOnce("connection tracking", rule, says, Stops)
-		e.reason(Partly, rules, "%s; rule: %s", says, rule)
-		return false
+	unknown := of.unknown || in.unknown
+	if !unknown && connection == packet {
+		return true
 	}
-	return true
+	return e.lost("connection tracking", what+" belong to no connection: connection tracking searches another zone", rules, flow{certain: true}, !unknown)
 }

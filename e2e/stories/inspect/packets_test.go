@@ -8,7 +8,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
-	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 // aboutPackets runs doctor. It returns doctor's findings about a subject, and the packet tests without a result.
@@ -16,8 +15,8 @@ func (s *stage) aboutPackets(t *testing.T, subject string, flags ...string) (fou
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, append([]string{"doctor"}, flags...)...)
 	var all []string
-	for _, f := range report.Findings {
-		if f.Subject == subject && f.Severity == finding.Warning {
+	for _, f := range warnings(report) {
+		if f.Subject == subject {
 			all = append(all, f.Summary())
 		}
 	}

@@ -46,7 +46,7 @@ func checkMemory(f Facts) []finding.Finding {
 }
 
 const (
-	// fewPorts is less than a busy node needs. lowTTL is the number of routers that a packet may pass; 64 is the default.
+	// fewPorts is less than a busy node needs. lowTTL is low for the number of routers that a packet may pass; 64 is the default.
 	fewPorts = 1000
 	lowTTL   = 32
 )

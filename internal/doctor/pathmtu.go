@@ -148,7 +148,7 @@ func checkPathMTU(f Facts) []finding.Finding {
 	}
 	return finding.One(finding.Warning, "path MTU", "large packets to endpoints on other nodes get no answer, and no ICMP message says that they are too big; "+
 		"small requests work, large ones hang", examples(evidence),
-		"find the largest size that passes: `ping -M do -s SIZE ADDRESS` (SIZE lacks 28 bytes of headers, with IPv6 48). Either let the network between the nodes "+
+		"find the largest size that passes: `ping -M do -s SIZE ADDRESS` (a packet has SIZE bytes and 28 bytes of headers, with IPv6 48). Either let the network between the nodes "+
 			"carry larger packets, or set the MTU of the interface, and of pods in the network plugin, to what passes. If a firewall drops ICMP messages of type 3 code 4 "+
 			"(ICMPv6 type 2), let them through")
 }

@@ -100,7 +100,7 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	}
 	switch {
 	case len(ports) == 0:
-		return nil, fmt.Errorf("this node serves no Service %s (it does not exist, has no ClusterIP, or belongs to another service proxy)", q.Service)
+		return nil, NotServed(q.Service.String())
 	case len(places) == 0:
 		return nil, fmt.Errorf("Service %s has no port %q; its ports are %s", q.Service, q.Port, strings.Join(slices.Sorted(maps.Keys(ports)), ", "))
 	}
@@ -154,4 +154,9 @@ func (q Query) servedProtocol(k *Kernel, v *view.View) inet.Protocol {
 		}
 	}
 	return inet.TCP
+}
+
+// NotServed is the error for a Service that is not in the agent's view.
+func NotServed(service string) error {
+	return fmt.Errorf("this node serves no Service %s (it does not exist, has no ClusterIP, or belongs to another service proxy)", service)
 }

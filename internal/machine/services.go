@@ -38,7 +38,7 @@ func (m *Machine) Services(ctx context.Context, v *view.View, name string) (list
 	case v == nil && name != "":
 		return list, unread, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", name)
 	case v != nil && name != "" && len(v.Services) == 0:
-		return list, unread, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", name)
+		return list, unread, explain.NotServed(name)
 	}
 	return inspect.JoinServices(v, k.Servers, ours, unread), unread, nil
 }

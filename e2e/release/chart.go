@@ -110,7 +110,7 @@ func (b *build) annotate(m *chartv2.Metadata) error {
 	}
 	m.Annotations["artifacthub.io/changes"] = string(text)
 	m.Annotations["artifacthub.io/prerelease"] = fmt.Sprint(preRelease(b.version))
-	key, err := publicKey(b.checkout)
+	key, err := publicPGPKey(b.checkout)
 	if err != nil {
 		return err
 	}
@@ -124,9 +124,9 @@ func (b *build) annotate(m *chartv2.Metadata) error {
 	return nil
 }
 
-// publicKey returns the public OpenPGP key in the checkout, or nil. The chart's annotation uses this key, so that a build without the secret key
+// publicPGPKey returns the public OpenPGP key in the checkout, or nil. The chart's annotation uses this key, so that a build without the secret key
 // makes the same chart.
-func publicKey(checkout string) (openpgp.EntityList, error) {
+func publicPGPKey(checkout string) (openpgp.EntityList, error) {
 	text, err := os.ReadFile(filepath.Join(checkout, publicPGP))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

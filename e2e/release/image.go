@@ -62,7 +62,7 @@ func (b *build) imageOf(p platform, iptables tree) (v1.Image, error) {
 		{name: "usr/local/bin/kube-ipvs", source: b.program(p), mode: 0o755},
 		{name: "usr/share/doc/kube-ipvs/copyright", source: filepath.Join(b.checkout, "LICENSE"), mode: 0o644},
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img := emptyImage(types.OCIConfigJSON)
 	for _, files := range []tree{iptables, agent} {
 		layer, err := layerOf(files, b.when)
 		if err != nil {
@@ -86,6 +86,11 @@ func (b *build) imageOf(p platform, iptables tree) (v1.Image, error) {
 		Entrypoint: start.Entrypoint, Cmd: start.Arguments, Env: start.Environment, Labels: b.recipe.Labels(b.version, b.commit),
 	}
 	return mutate.ConfigFile(img, config)
+}
+
+// emptyImage returns an OCI image without layers, whose configuration has this type.
+func emptyImage(config types.MediaType) v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), config)
 }
 
 func layerOf(files tree, when time.Time) (v1.Layer, error) {

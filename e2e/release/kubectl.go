@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"debug/buildinfo"
 	"fmt"
 	"os"
@@ -70,13 +69,13 @@ func (b *build) packClients() error {
 		if err := archive.compress(b.clientArchive(c), b.when); err != nil {
 			return err
 		}
-		content, err := os.ReadFile(b.clientArchive(c))
+		packed, err := sumOf(b.clientArchive(c))
 		if err != nil {
 			return err
 		}
 		p := krewPlatform{
-			URI:    fmt.Sprintf("https://github.com/kube-ipvs/kube-ipvs/releases/download/%s/%s", b.version, filepath.Base(b.clientArchive(c))),
-			SHA256: fmt.Sprintf("%x", sha256.Sum256(content)), Bin: c.bin(),
+			URI:    fmt.Sprintf("https://github.com/kube-ipvs/kube-ipvs/releases/download/%s/%s", b.version, packed.name),
+			SHA256: packed.sum, Bin: c.bin(),
 		}
 		p.Selector.MatchLabels = map[string]string{"os": c.os, "arch": c.arch}
 		manifest.Spec.Platforms = append(manifest.Spec.Platforms, p)

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -79,7 +77,7 @@ func (b *build) provenance() error {
 	if s.Subject, err = b.subjects(); err != nil {
 		return err
 	}
-	commit, _ := strings.CutSuffix(b.commit, "-dirty")
+	commit := strings.TrimSuffix(b.commit, "-dirty")
 	source := resource{URI: "git+" + project + "@refs/tags/" + b.version, Digest: map[string]string{"gitCommit": commit}}
 	s.Predicate.BuildDefinition = buildDefinition{
 		BuildType:          project + "/blob/main/docs/release.md#provenance",
@@ -119,17 +117,13 @@ func builder(env func(string) string) runDetails {
 
 // subjects lists the files built so far, and the images.
 func (b *build) subjects() ([]resource, error) {
-	entries, err := os.ReadDir(b.out)
+	files, err := b.sums()
 	if err != nil {
 		return nil, err
 	}
 	var all []resource
-	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(b.out, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, resource{Name: e.Name(), Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(content))}})
+	for _, f := range files {
+		all = append(all, resource{Name: f.name, Digest: map[string]string{"sha256": f.sum}})
 	}
 	images, err := b.imageDigests()
 	for _, digest := range images {

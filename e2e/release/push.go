@@ -10,12 +10,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"helm.sh/helm/v4/pkg/registry"
 )
 
@@ -33,10 +31,7 @@ func pushLayout(file, repository string, who login) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("tar", "-xf", file, "-C", dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("tar: %w\n%s", err, out)
-	}
-	all, err := layout.ImageIndexFromPath(dir)
+	all, err := unpackLayout(file, dir)
 	if err != nil {
 		return err
 	}
@@ -50,6 +45,13 @@ func pushLayout(file, repository string, who login) error {
 		}
 	}
 	return nil
+}
+
+func unpackLayout(file, dir string) (v1.ImageIndex, error) {
+	if out, err := exec.Command("tar", "-xf", file, "-C", dir).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("tar: %w\n%s", err, out)
+	}
+	return layout.ImageIndexFromPath(dir)
 }
 
 func pushOne(all v1.ImageIndex, m v1.Descriptor, repository string, who login) error {
@@ -101,7 +103,7 @@ func pushMetadata(file, repository string, who login) error {
 	if err != nil {
 		return err
 	}
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.cncf.artifacthub.config.v1+yaml")
+	base := emptyImage("application/vnd.cncf.artifacthub.config.v1+yaml")
 	img, err := mutate.AppendLayers(base, static.NewLayer(content, "application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml"))
 	if err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
@@ -192,11 +191,7 @@ func foreign(t *testing.T, img v1.Image) {
 
 func layoutOf(t *testing.T, b *build) v1.ImageIndex {
 	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.Command("tar", "-xf", b.file("-image.tar"), "-C", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	all, err := layout.ImageIndexFromPath(dir)
+	all, err := unpackLayout(b.file("-image.tar"), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,19 +90,40 @@ func pgpKey(text, password string) (*provenance.Signatory, error) {
 	})
 }
 
+// fileSum is the SHA-256 checksum of a file, in hexadecimal.
+type fileSum struct{ name, sum string }
+
+func sumOf(file string) (fileSum, error) {
+	content, err := os.ReadFile(file)
+	return fileSum{filepath.Base(file), fmt.Sprintf("%x", sha256.Sum256(content))}, err
+}
+
+// sums returns the checksums of the files that exist so far.
+func (b *build) sums() ([]fileSum, error) {
+	entries, err := os.ReadDir(b.out)
+	if err != nil {
+		return nil, err
+	}
+	var all []fileSum
+	for _, e := range entries {
+		one, err := sumOf(filepath.Join(b.out, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
 // checksums writes SHA256SUMS in the format of sha256sum, and signs it.
 func (b *build) checksums() error {
-	entries, err := os.ReadDir(b.out)
+	files, err := b.sums()
 	if err != nil {
 		return err
 	}
 	var list strings.Builder
-	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(b.out, e.Name()))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), e.Name())
+	for _, f := range files {
+		fmt.Fprintf(&list, "%s  %s\n", f.sum, f.name)
 	}
 	if missing := b.unsigned(); len(missing) > 0 {
 		fmt.Println("not set, so the release is not fully signed:", strings.Join(missing, ", "))

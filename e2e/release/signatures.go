@@ -98,8 +98,7 @@ func (b *build) signImages(provenance *dsse.Envelope) error {
 
 // attach adds an image with one layer to the OCI layout. cosign reads the layer and its annotations.
 func attach(path layout.Path, tag string, content []byte, media types.MediaType, annotations map[string]string) error {
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err := mutate.Append(base, mutate.Addendum{Layer: static.NewLayer(content, media), Annotations: annotations})
+	img, err := mutate.Append(emptyImage(types.OCIConfigJSON), mutate.Addendum{Layer: static.NewLayer(content, media), Annotations: annotations})
 	if err != nil {
 		return err
 	}

@@ -31,23 +31,19 @@ func (p publication) verify() error {
 func (p publication) verifySums(sums string) error {
 	for line := range strings.Lines(sums) {
 		want, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		content, err := os.ReadFile(filepath.Join(p.from, name))
+		got, err := sumOf(filepath.Join(p.from, name))
 		if err != nil {
 			return err
 		}
-		if got := fmt.Sprintf("%x", sha256.Sum256(content)); got != want {
-			return fmt.Errorf("%s has the checksum %s; SHA256SUMS lists %s", name, got, want)
+		if got.sum != want {
+			return fmt.Errorf("%s has the checksum %s; SHA256SUMS lists %s", name, got.sum, want)
 		}
 	}
 	return nil
 }
 
 func (p publication) verifyMinisign(sums []byte) error {
-	var key minisign.PublicKey
-	text, err := os.ReadFile(filepath.Join(p.checkout, publicMinisign))
-	if err == nil {
-		err = key.UnmarshalText(text)
-	}
+	key, err := minisign.PublicKeyFromFile(filepath.Join(p.checkout, publicMinisign))
 	if err != nil {
 		return err
 	}
@@ -129,7 +125,7 @@ func signed(key *ecdsa.PublicKey, content, signature []byte) bool {
 }
 
 func (p publication) verifyChart() error {
-	ring, err := publicKey(p.checkout)
+	ring, err := publicPGPKey(p.checkout)
 	if err != nil {
 		return err
 	}

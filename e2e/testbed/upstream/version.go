@@ -32,7 +32,11 @@ func (r release) makeSource(ctx context.Context, root string) error {
 	if _, err := os.Stat(filepath.Join(source, "go.sum")); version == "" || err == nil {
 		return nil
 	}
-	theirs, err := goMod(ctx, version)
+	module, err := Download(ctx, kubernetesModule+"@v"+version)
+	if err != nil {
+		return err
+	}
+	theirs, err := os.ReadFile(module.GoMod)
 	if err != nil {
 		return err
 	}
@@ -42,7 +46,7 @@ func (r release) makeSource(ctx context.Context, root string) error {
 	}
 	ours, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(source, "go.mod"), []byte(modFile(string(ours), theirs, version)), 0o644)
+		err = os.WriteFile(filepath.Join(source, "go.mod"), []byte(modFile(string(ours), string(theirs), version)), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("create the module of Kubernetes %s: %w", version, err)
@@ -55,15 +59,20 @@ func (r release) makeSource(ctx context.Context, root string) error {
 	return nil
 }
 
-// goMod downloads the go.mod of a version of Kubernetes.
-func goMod(ctx context.Context, version string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", kubernetesModule+"@v"+version).Output()
-	var answer struct{ GoMod, Error string }
-	if json.Unmarshal(out, &answer) != nil || answer.GoMod == "" {
-		return "", fmt.Errorf("download Kubernetes %s: %w: %s", version, err, answer.Error)
+// Module is a downloaded Go module.
+type Module struct{ Dir, GoMod string }
+
+// Download downloads a module, such as k8s.io/kubernetes@v1.34.4.
+func Download(ctx context.Context, module string) (Module, error) {
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module).Output()
+	var answer struct {
+		Module
+		Error string
 	}
-	content, err := os.ReadFile(answer.GoMod)
-	return string(content), err
+	if wrong := json.Unmarshal(out, &answer); wrong != nil || answer.Error != "" {
+		return Module{}, fmt.Errorf("download %s: %w", module, errors.Join(err, wrong, errors.New(answer.Error)))
+	}
+	return answer.Module, err
 }
 
 var (

@@ -5,7 +5,7 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -13,12 +13,13 @@ import (
 	"go/token"
 	"go/types"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
 const file = "internal/config/testdata/kube-proxy-fields.txt"
@@ -128,12 +129,9 @@ func (r *reader) parse(pkg string) (structs map[string]*ast.StructType, imports 
 // module downloads a module of the same release, and returns its directory.
 func (r *reader) module(name string) string {
 	if r.modules[name] == "" {
-		out, err := exec.Command("go", "mod", "download", "-json", name+"@v"+r.version).Output()
-		var answer struct{ Dir, Error string }
-		if failed := json.Unmarshal(out, &answer); answer.Dir == "" {
-			r.err = errors.Join(r.err, err, failed, errors.New(answer.Error))
-		}
-		r.modules[name] = answer.Dir
+		module, err := upstream.Download(context.Background(), name+"@v"+r.version)
+		r.err = errors.Join(r.err, err)
+		r.modules[name] = module.Dir
 	}
 	return r.modules[name]
 }

@@ -33,12 +33,14 @@ func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 // Pages reads README.md and the pages in docs, except those that are generated or record past decisions.
 func Pages(root string) ([]Page, error) {
 	var files []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/distributions/*.md", "docs/neighbors/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, found...)
+		files = append(files, slices.DeleteFunc(found, func(file string) bool {
+			return slices.Contains([]string{"cli", "decisions"}, filepath.Base(filepath.Dir(file)))
+		})...)
 	}
 	var pages []Page
 	for _, file := range files {

@@ -135,8 +135,8 @@ func Page(path, page string, tests []record.Test) (text string, drawn map[string
 			missing[name] = true
 		}
 	}
-	for name := range charts {
-		if path == PagePath {
+	if path == PagePath {
+		for name := range charts {
 			missing[name] = true
 		}
 	}

@@ -201,8 +201,7 @@ func (o options) hostLimit() time.Duration {
 	return o.timeout
 }
 
-// setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU and a single
-// CPU.
+// chooseMachine checks that the lab supports the requested clock, and can leave modules out.
 func (o *options) chooseMachine() error {
 	if err := o.setClock(); err != nil {
 		return err
@@ -213,6 +212,8 @@ func (o *options) chooseMachine() error {
 	return nil
 }
 
+// setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU and a single
+// CPU.
 func (o *options) setClock() error {
 	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock, skippingClock); err != nil {
 		return err

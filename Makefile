@@ -315,7 +315,7 @@ page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE
 ##@ Release
 
 .PHONY: docs
-docs: ## Make a website from the documentation in .cache/docs; it needs no network
+docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT
 	@go run ./e2e/site/cmd '$(or $(OUT),.cache/docs)'
 
 release release-publish release-dry-run: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))

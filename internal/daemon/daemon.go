@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -92,7 +93,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	for _, p := range startProblems(node, settings, second) {
 		observer.SetProblem(p)
 	}
-	drift, moved, synced, ready, reload := newSignal(), newSignal(), newSignal(), newSignal(), make(chan agent.Reload)
+	drift, moved, ready, reload := newSignal(), newSignal(), make(chan struct{}), make(chan agent.Reload)
+	isReady := sync.OnceFunc(func() { close(ready) }) // after the first complete sync
 	loopConfig := loopSettings(settings)
 	loopConfig.Compile = node.Config(settings)
 	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
@@ -101,8 +103,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		observer.Observe(r)
 		loopbacks.Update(r.LoopbackAddresses, loopbackPorts(&r))
 		if r.Complete() {
-			synced.send()
-			ready.send()
+			isReady()
 		}
 	}
 	loopConfig.LastKnown, loopConfig.Contacts = last.lastKnown(), source.contacts
@@ -121,7 +122,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
-	group.Go(func() error { memory.Run(ctx, synced, os.Getenv, log); return nil })
+	group.Go(func() error { memory.Run(ctx, ready, os.Getenv, log); return nil })
 	group.Go(func() error { last.run(ctx); return nil })
 	group.Go(func() error { stopsInTime(ctx, func(ctx context.Context) { taint.run(ctx, ready) }); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })

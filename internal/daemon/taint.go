@@ -42,12 +42,12 @@ func openStartupTaint(settings *config.Settings, node string, source *Source, pr
 }
 
 // run waits for the first complete sync, and then tries to remove the taint until it is gone.
-func (s *startupTaint) run(ctx context.Context, synced <-chan struct{}) {
+func (s *startupTaint) run(ctx context.Context, ready <-chan struct{}) {
 	if s.remove == nil {
 		return
 	}
 	select {
-	case <-synced:
+	case <-ready:
 	case <-ctx.Done():
 		return
 	}

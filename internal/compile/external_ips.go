@@ -20,12 +20,12 @@ type kubernetesVersions struct {
 }
 
 func (c *Cluster) learnVersion(v model.Version) {
-	before, had := c.node.versions, c.node.withoutExternalIPs() != nil
+	before := c.node.versions
 	if before.oldest == (model.Version{}) || v.Compare(before.oldest) < 0 {
 		c.node.versions.oldest = v
 	}
 	c.node.versions.latest = v
-	if has := c.node.withoutExternalIPs() != nil; has != had || endsExternalIPs(v) != endsExternalIPs(before.latest) {
+	if c.node.versions != before {
 		c.affects(func(svc *model.Service) bool { return len(svc.ExternalIPs) > 0 })
 	}
 }

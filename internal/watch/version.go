@@ -28,11 +28,11 @@ func (a *API) learnVersion(ctx context.Context, f *feed) {
 		v, err = parseVersion(answer)
 	}
 	if err != nil {
-		a.options.Logger.Debug("the API server did not tell its version; nothing changes", zap.Error(err))
+		a.options.Logger.Debug("reading the API server's version failed; keeping the last known version", zap.Error(err))
 		return
 	}
 	if a.setVersion(v) {
-		a.options.Logger.Info("the API server's version", zap.Stringer("version", v))
+		a.options.Logger.Info("read the API server's version", zap.Stringer("version", v))
 	}
 }
 

@@ -368,14 +368,10 @@ func (f *Facts) mode() kernel.Mode {
 
 // setting returns a setting of the running agent, or the default if it is not set.
 func (f *Facts) setting(name, byDefault string) string {
-	if f.View != nil {
-		for _, s := range f.View.Node.Settings {
-			if s.Name == name {
-				return s.Value
-			}
-		}
+	if f.View == nil {
+		return byDefault
 	}
-	return byDefault
+	return f.View.Node.Setting(name, byDefault)
 }
 
 // readPorts queries the agent's ports. It also queries kube-proxy's port, unless the agent uses that port itself:

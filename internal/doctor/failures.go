@@ -38,14 +38,9 @@ func (f *Facts) endpointsAt(w Walk) (all []netip.Addr) {
 	if f.View == nil {
 		return slices.SortedFunc(maps.Keys(f.Routes), netip.Addr.Compare)
 	}
-	for _, s := range f.View.Services {
-		for _, front := range s.Frontends {
-			if !front.Is(w.To) {
-				continue
-			}
-			for _, e := range front.Endpoints {
-				all = append(all, e.Address.Addr())
-			}
+	for front, e := range allEndpoints(f.View) {
+		if front.Is(w.To) {
+			all = append(all, e.Address.Addr())
 		}
 	}
 	return all

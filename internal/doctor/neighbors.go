@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -270,14 +271,28 @@ func (f *Facts) leadsNowhere(i kernel.Interface, addr netip.Addr) bool {
 // endpointsOf returns the endpoints of a view without duplicates.
 func endpointsOf(v *view.View) (all []view.Endpoint) {
 	seen := map[netip.Addr]bool{}
-	for _, s := range v.Services {
-		for _, f := range s.Frontends {
-			for _, e := range f.Endpoints {
-				if !seen[e.Address.Addr()] {
-					seen[e.Address.Addr()], all = true, append(all, e)
+	for _, e := range allEndpoints(v) {
+		if !seen[e.Address.Addr()] {
+			seen[e.Address.Addr()], all = true, append(all, e)
+		}
+	}
+	return all
+}
+
+// allEndpoints returns the endpoints of all frontends of a view, which may be nil.
+func allEndpoints(v *view.View) iter.Seq2[view.Frontend, view.Endpoint] {
+	return func(yield func(view.Frontend, view.Endpoint) bool) {
+		if v == nil {
+			return
+		}
+		for _, s := range v.Services {
+			for _, f := range s.Frontends {
+				for _, e := range f.Endpoints {
+					if !yield(f, e) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return all
 }

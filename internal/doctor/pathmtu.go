@@ -89,19 +89,12 @@ func (f *Facts) Echoes() (all []Echo) {
 
 // remoteEndpoints lists the ready endpoints on other nodes to which this node has a route.
 func (f *Facts) remoteEndpoints() (all []Echo) {
-	if f.View == nil {
-		return nil
-	}
-	for _, s := range f.View.Services {
-		for _, front := range s.Frontends {
-			for _, e := range front.Endpoints {
-				route, known := f.Routes[e.Address.Addr()]
-				if !known || route.Local || route.Failure != "" || e.Node == "" || e.Node == f.View.Node.Name || !getsConnections(e) {
-					continue
-				}
-				all = append(all, Echo{Address: e.Address, TCP: front.Protocol == tcp && e.Address.Port() != 0, Pod: e.Pod, Node: e.Node, Interface: route.Interface})
-			}
+	for front, e := range allEndpoints(f.View) {
+		route, known := f.Routes[e.Address.Addr()]
+		if !known || route.Local || route.Failure != "" || e.Node == "" || e.Node == f.View.Node.Name || !getsConnections(e) {
+			continue
 		}
+		all = append(all, Echo{Address: e.Address, TCP: front.Protocol == tcp && e.Address.Port() != 0, Pod: e.Pod, Node: e.Node, Interface: route.Interface})
 	}
 	return all
 }

@@ -244,16 +244,9 @@ func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 // endpointsHere lists the endpoints that are pods on this node.
 func endpointsHere(v *view.View) []netip.Addr {
 	var pods []netip.Addr
-	if v == nil {
-		return nil
-	}
-	for _, s := range v.Services {
-		for _, f := range s.Frontends {
-			for _, e := range f.Endpoints {
-				if addr := e.Address.Addr(); e.Node == v.Node.Name && !slices.Contains(v.Node.Addresses, addr) && !slices.Contains(pods, addr) {
-					pods = append(pods, addr)
-				}
-			}
+	for _, e := range allEndpoints(v) {
+		if addr := e.Address.Addr(); e.Node == v.Node.Name && !slices.Contains(v.Node.Addresses, addr) && !slices.Contains(pods, addr) {
+			pods = append(pods, addr)
 		}
 	}
 	return pods

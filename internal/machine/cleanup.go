@@ -84,10 +84,8 @@ func (m *Machine) mayRemoveLeftovers(ctx context.Context, v *view.View, silence 
 	case v.Agent.Error != "":
 		return fmt.Errorf("the agent's last sync failed (%s): %s", v.Agent.Error, alone)
 	}
-	for _, s := range v.Node.Settings {
-		if s.Name == "serviceProxyName" && s.Value != "" {
-			return errors.New("the agent serves only the Services with its service proxy name (serviceProxyName), and kube-proxy serves the others")
-		}
+	if v.Node.Setting("serviceProxyName", "") != "" {
+		return errors.New("the agent serves only the Services with its service proxy name (serviceProxyName), and kube-proxy serves the others")
 	}
 	if why := m.anyKubeProxy(ctx, v, rules); why != "" {
 		return fmt.Errorf("kube-proxy might be running on this node (%s) and would recreate its objects; stop it first", why)

@@ -63,11 +63,9 @@ func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) 
 			return p.Text
 		}
 	}
-	for _, s := range v.Node.Settings {
-		if s.Name == "metricsBindAddress" && !strings.HasSuffix(s.Value, proxyModePort) { // otherwise, the agent itself answers
-			if why, _ := m.servedMode(ctx); why != "" {
-				return why
-			}
+	if !strings.HasSuffix(v.Node.Setting("metricsBindAddress", proxyModePort), proxyModePort) { // otherwise, the answer is the agent's
+		if why, _ := m.servedMode(ctx); why != "" {
+			return why
 		}
 	}
 	if rules != "" {

@@ -208,6 +208,16 @@ type Setting struct {
 	From  string `json:"from"`
 }
 
+// Setting returns the value of a setting, or the default if it is not set.
+func (n Node) Setting(name, byDefault string) string {
+	for _, s := range n.Settings {
+		if s.Name == name {
+			return s.Value
+		}
+	}
+	return byDefault
+}
+
 // Service describes one Service as this node serves it.
 type Service struct {
 	Namespace string     `json:"namespace,omitempty"`

@@ -1,9 +1,9 @@
-{{- /* "true" if templates can look at the cluster. `helm template`, and with it Argo CD, renders without one: every lookup is empty. */}}
+{{- /* "true" if templates can read the cluster. With `helm template`, which Argo CD also uses, every lookup returns nothing. */}}
 {{- define "kube-ipvs.sees-cluster" -}}
 {{- if lookup "v1" "Namespace" "" "kube-system" }}true{{ end }}
 {{- end }}
 
-{{- /* The first program found that serves all Services of the agent's nodes, and how to switch it off; or nothing. */}}
+{{- /* Describes the first other proxy found on the agent's nodes, and how to switch it off. Empty if there is no other proxy. */}}
 {{- define "kube-ipvs.other-proxies" -}}
 {{- $found := concat (include "kube-ipvs.proxy-daemonsets" . | fromJsonArray) (include "kube-ipvs.proxies-on-nodes" . | fromJsonArray) }}
 {{- with $found }}{{ first . }}{{ end }}
@@ -27,7 +27,7 @@
 {{- toJson $found }}
 {{- end }}
 
-{{- /* kube-proxy in static pods, on nodes that the agent's nodeSelector selects; and kube-proxy inside k3s and MicroK8s. */}}
+{{- /* Finds kube-proxy in static pods on nodes that the agent's nodeSelector selects, and kube-proxy inside k3s and MicroK8s. */}}
 {{- define "kube-ipvs.proxies-on-nodes" -}}
 {{- $mirrors := dict }}{{ $static := 0 }}{{ $k3s := 0 }}{{ $servers := 0 }}{{ $off := 0 }}{{ $kubelite := 0 }}
 {{- range dig "items" list (lookup "v1" "Pod" "kube-system" "") }}
@@ -40,7 +40,7 @@
 {{- if and $selected (hasKey $mirrors (print "kube-proxy-" .metadata.name)) }}{{ $static = add1 $static }}{{ end }}
 {{- if contains "+k3s" (dig "status" "nodeInfo" "kubeletVersion" "" .) }}
 {{- $k3s = add1 $k3s }}
-{{- /* k3s writes its flags, and the settings of its file as flags, into this annotation. Its agents follow the flag of their server. */}}
+{{- /* k3s writes its settings into this annotation, as flags. k3s agents take this setting from their server. */}}
 {{- $args := dig "metadata" "annotations" "k3s.io/node-args" "" . }}
 {{- if hasPrefix "[\"server\"" $args }}
 {{- $servers = add1 $servers }}

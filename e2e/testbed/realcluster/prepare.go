@@ -31,7 +31,7 @@ func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	images, err := makeImages(checkout, agent, work)
+	images, err := makeImages(ctx, checkout, agent, work)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ var toolImages = []string{
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",
 }
 
-func makeImages(checkout, agent, work string) ([]archive, error) {
+func makeImages(ctx context.Context, checkout, agent, work string) ([]archive, error) {
 	root := func(name string) string { return filepath.Join(work, name) }
 	if err := copyFile(pauseProgram(checkout), root("pause")+"/pause"); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func makeImages(checkout, agent, work string) ([]archive, error) {
 	if err := installUpstream(checkout, root("invalid"), "/"+upstream.InvalidPackets, upstream.InvalidPackets); err != nil {
 		return nil, err
 	}
-	if err := agnhostRoot(checkout, root("agnhost")); err != nil {
+	if err := agnhostRoot(ctx, checkout, root("agnhost")); err != nil {
 		return nil, err
 	}
 	if err := kubeProxyRoot(checkout, agent, root("kube-proxy")); err != nil {

@@ -1,6 +1,7 @@
 package realcluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ var toolbox = map[string]string{
 }
 
 // Kubernetes' tests run servers and clients in agnhost's image.
-func agnhostRoot(checkout, root string) error {
+func agnhostRoot(ctx context.Context, checkout, root string) error {
 	if err := makeFolders(root, "bin", "usr/bin", "etc", "uploads", "proc", "sys", "dev", "home", "root", "var"); err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func agnhostRoot(checkout, root string) error {
 			return err
 		}
 	}
-	if err := certificates(checkout, root); err != nil {
+	if err := certificates(ctx, checkout, root); err != nil {
 		return err
 	}
 	// A DNS test starts its own server with this program.
@@ -142,17 +143,13 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-func certificates(checkout, root string) error {
-	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
-	list.Dir = filepath.Join(checkout, "e2e", "testbed", "upstream", "node")
-	list.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
-	list.Stderr = os.Stderr
-	source, err := list.Output()
+func certificates(ctx context.Context, checkout, root string) error {
+	source, err := upstream.Source(ctx, checkout, upstream.Agnhost)
 	if err != nil {
-		return fmt.Errorf("find agnhost's certificates: %w", err)
+		return err
 	}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
-		if err := copyFile(filepath.Join(strings.TrimSpace(string(source)), "test/images/agnhost/porter", name), filepath.Join(root, name)); err != nil {
+		if err := copyFile(filepath.Join(source, "test/images/agnhost/porter", name), filepath.Join(root, name)); err != nil {
 			return err
 		}
 	}

@@ -231,12 +231,10 @@ func (r release) pin(root string) (pin, error) {
 	if err != nil {
 		return pin{}, fmt.Errorf("read the pins of %s: %w", r.folder, err)
 	}
-	requirement := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(r.module) + ` (v\S+)`)
-	match := requirement.FindSubmatch(goMod)
-	if match == nil {
+	version := r.required(goMod)
+	if version == "" {
 		return pin{}, fmt.Errorf("%s/go.mod does not require %s", r.source(root), r.module)
 	}
-	version := string(match[1])
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q\n%q\n%q\n", goMod, goSum, r.flags(version))
 	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // only releases assembled from packages have this file
@@ -252,6 +250,15 @@ func (r release) pin(root string) (pin, error) {
 	}, nil
 }
 
+// required returns the version of the release in a go.mod, or an empty string.
+func (r release) required(goMod []byte) string {
+	requirement := regexp.MustCompile(`(?m)^(?:require|\t)\s*` + regexp.QuoteMeta(r.module) + ` (v\S+)`)
+	if match := requirement.FindSubmatch(goMod); match != nil {
+		return string(match[1])
+	}
+	return ""
+}
+
 // flags returns the arguments of go build that affect its output.
 func (r release) flags(version string) []string {
 	ldflags := "-s -w"
@@ -264,9 +271,14 @@ func (r release) flags(version string) []string {
 func (r release) name() string { return cmp.Or(r.part, r.folder) }
 
 func (r release) source(root string) string {
-	if version := r.otherVersion(); version != "" {
+	if version := r.otherVersion(root); version != "" {
 		return filepath.Join(cache(root), r.folder+"-source-"+version)
 	}
+	return r.pinned(root)
+}
+
+// pinned returns the directory of the release's module in the checkout.
+func (r release) pinned(root string) string {
 	return filepath.Join(root, "e2e", "testbed", "upstream", r.folder)
 }
 

@@ -17,17 +17,38 @@ const versionVariable = "KUBE_IPVS_KUBERNETES"
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// otherVersion returns the version in versionVariable for a release of Kubernetes, or an empty string for other releases.
-func (r release) otherVersion() string {
-	if r.module != kubernetesModule {
+// otherVersion returns the version in versionVariable for a release of Kubernetes. It returns an empty string for other releases, and if the variable
+// selects the pinned version.
+func (r release) otherVersion(root string) string {
+	version := strings.TrimPrefix(os.Getenv(versionVariable), "v")
+	if r.module != kubernetesModule || version == "" {
 		return ""
 	}
-	return strings.TrimPrefix(os.Getenv(versionVariable), "v")
+	// If the file cannot be read, the caller's next step reports the error.
+	if goMod, _ := os.ReadFile(filepath.Join(r.pinned(root), "go.mod")); r.required(goMod) == "v"+version {
+		return ""
+	}
+	return version
+}
+
+// Source returns the directory with the source of the release that contains a program.
+func Source(ctx context.Context, root, program string) (string, error) {
+	r, _, err := find(root, program)
+	if err != nil {
+		return "", err
+	}
+	list := r.command(ctx, root, []string{"list", "-mod=readonly", "-m", "-f", "{{.Dir}}", r.module})
+	list.Stderr = os.Stderr
+	dir, err := list.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source of %s: %w", program, err)
+	}
+	return strings.TrimSpace(string(dir)), nil
 }
 
 // makeSource creates the Go module for the version in versionVariable if it does not exist.
 func (r release) makeSource(ctx context.Context, root string) error {
-	version := r.otherVersion()
+	version := r.otherVersion(root)
 	source := r.source(root)
 	if _, err := os.Stat(filepath.Join(source, "go.sum")); version == "" || err == nil {
 		return nil
@@ -40,8 +61,7 @@ func (r release) makeSource(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	pinned := filepath.Join(root, "e2e", "testbed", "upstream", r.folder)
-	if err := errors.Join(os.RemoveAll(source), os.CopyFS(source, os.DirFS(pinned)), os.Remove(filepath.Join(source, "go.sum"))); err != nil {
+	if err := errors.Join(os.RemoveAll(source), os.CopyFS(source, os.DirFS(r.pinned(root))), os.Remove(filepath.Join(source, "go.sum"))); err != nil {
 		return fmt.Errorf("create the module of Kubernetes %s: %w", version, err)
 	}
 	ours, err := os.ReadFile(filepath.Join(source, "go.mod"))

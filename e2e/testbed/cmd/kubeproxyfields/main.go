@@ -34,6 +34,9 @@ func main() {
 // record writes the fields for the given versions of the module k8s.io/kube-proxy, such as 0.33.13 for Kubernetes 1.33.13. If only some versions have
 // a field, record lists them after it.
 func record(modules []string) error {
+	if len(modules) == 0 {
+		return errors.New("name the versions, such as 0.33.13 0.34.4")
+	}
 	var all, fields []string
 	versions := map[string][]string{}
 	for _, module := range modules {

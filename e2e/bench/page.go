@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ func read(tests []record.Test) (all []measured, err error) {
 // programs lists the compared programs in the order of rows and legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// table is a generated table. On its page, it is between the lines <!-- table NAME --> and <!-- end -->.
+// table is a generated table.
 type table struct {
 	page    string
 	columns []string
@@ -120,42 +119,30 @@ func floor(all []measured) Packets {
 	return Packets{}
 }
 
-var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
-
 // Page updates the tables and pictures of the page at path. It returns the new page, and its pictures by name.
 func Page(path, page string, tests []record.Test) (text string, drawn map[string]string, err error) {
 	all, err := read(tests)
 	if err != nil {
 		return "", nil, err
 	}
-	drawn = map[string]string{}
-	missing := map[string]bool{}
+	contents := map[string]string{}
 	for name, t := range tables {
 		if t.page == path {
-			missing[name] = true
+			contents["table "+name] = t.text(all)
 		}
 	}
+	drawn = map[string]string{}
 	if path == PagePath {
-		for name := range charts {
-			missing[name] = true
+		for name, c := range charts {
+			contents["picture "+name] = ""
+			if c.shows(all) {
+				drawn[name] = c.draw(all)
+				contents["picture "+name] = fmt.Sprintf("![%s](images/%s)\n", c.title, name)
+			}
 		}
 	}
-	text = generated.ReplaceAllStringFunc(page, func(part string) string {
-		m := generated.FindStringSubmatch(part)
-		delete(missing, m[3])
-		if m[2] == "table" {
-			return m[1] + tables[m[3]].text(all) + m[4]
-		}
-		if c := charts[m[3]]; c.shows(all) {
-			drawn[m[3]] = c.draw(all)
-			return m[1] + fmt.Sprintf("![%s](images/%s)\n", c.title, m[3]) + m[4]
-		}
-		return m[1] + m[4]
-	})
-	for name := range missing {
-		return "", nil, fmt.Errorf("%s has no section for %s", path, name)
-	}
-	return text, drawn, nil
+	text, err = record.Fill(path, page, contents)
+	return text, drawn, err
 }
 
 func (t table) text(all []measured) string {

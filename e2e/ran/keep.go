@@ -17,7 +17,7 @@ import (
 )
 
 // recordFiles are the files of the record and its pages. A commit that changes only these files does not make a part older.
-var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.SummaryPath, bench.PicturesPath, record.KernelsPage}
+var recordFiles = append(record.RunsPages(), record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.SummaryPath, bench.PicturesPath)
 
 // keptLines is the number of runs that the record keeps for each part.
 const keptLines = 5
@@ -131,20 +131,20 @@ func readPages(fresh []record.Test) (p pages, err error) {
 			p.texts[filepath.Join(bench.PicturesPath, name)] = picture
 		}
 	}
-	p.texts[record.KernelsPage], err = kernelsPage()
-	return p, err
-}
-
-func kernelsPage() (string, error) {
 	lines, err := record.Read[record.Line](record.LinesFile)
 	if err != nil {
-		return "", err
+		return p, err
 	}
-	before, err := os.ReadFile(record.KernelsPage)
-	if err != nil {
-		return "", err
+	for _, path := range record.RunsPages() {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			return p, err
+		}
+		if p.texts[path], err = record.WithRuns(path, string(before), lines); err != nil {
+			return p, err
+		}
 	}
-	return record.WithKernels(string(before), lines)
+	return p, nil
 }
 
 func ages(w io.Writer) error {

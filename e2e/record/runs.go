@@ -3,32 +3,46 @@ package record
 import (
 	"cmp"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// KernelsPage is the page with the table of results on stock kernels.
-const KernelsPage = "docs/kernel-support.md"
-
-var kernelsTable = regexp.MustCompile(`(?s)(<!-- table kernels -->\n).*?(<!-- end -->)`)
-
-// WithKernels fills the table of KernelsPage with the newest run of each part that tests a stock kernel.
-func WithKernels(page string, lines []Line) (string, error) {
-	if len(kernelsTable.FindAllString(page, -1)) != 1 {
-		return "", fmt.Errorf("%s must have one table of kernels", KernelsPage)
-	}
-	var rows strings.Builder
-	rows.WriteString("| what ran | kernel | result | time | commit, date |\n|---|---|---|---|---|\n")
-	for _, age := range Ages(lines, func(string) int { return Unknown }) {
-		if kind, _, _ := strings.Cut(age.Part.Name, "-"); kind == "kernel" || kind == "stories" {
-			rows.WriteString(kernelRow(age.Part, age.Line))
-		}
-	}
-	return kernelsTable.ReplaceAllString(page, "${1}"+rows.String()+"${2}"), nil
+// runsTable lists the newest run of each part whose name has one of the prefixes.
+type runsTable struct {
+	name     string
+	prefixes []string
+	column   string
+	version  func(*Line) string // the cell of that column
 }
 
-func kernelRow(p Part, l *Line) string {
+// runsTables contains the tables by page.
+var runsTables = map[string]runsTable{
+	"docs/kernel-support.md": {"kernels", []string{"kernel-", "stories-"}, "kernel", func(l *Line) string { return cmp.Or(l.Kernel, "none") }},
+}
+
+// RunsPages lists the pages for WithRuns.
+func RunsPages() (paths []string) {
+	for path := range runsTables {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// WithRuns fills the table of runs of the page at path.
+func WithRuns(path, page string, lines []Line) (string, error) {
+	t := runsTables[path]
+	rows := fmt.Sprintf("| what ran | %s | result | time | commit, date |\n|---|---|---|---|---|\n", t.column)
+	for _, age := range Ages(lines, func(string) int { return Unknown }) {
+		if slices.ContainsFunc(t.prefixes, func(prefix string) bool { return strings.HasPrefix(age.Part.Name, prefix) }) {
+			rows += t.row(age.Part, age.Line)
+		}
+	}
+	return Fill(path, page, map[string]string{"table " + t.name: rows})
+}
+
+func (t runsTable) row(p Part, l *Line) string {
 	if l == nil {
 		return fmt.Sprintf("| %s | | has not run | | |\n", p.Proves)
 	}
@@ -36,5 +50,5 @@ func kernelRow(p Part, l *Line) string {
 	if l.State != Passed {
 		result = fmt.Sprintf("%s: %d passed, %d failed", l.State, l.Passed, l.Failed)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %.8s, %.10s |\n", p.Proves, cmp.Or(l.Kernel, "none"), result, time.Duration(l.Seconds)*time.Second, l.Commit, l.Date)
+	return fmt.Sprintf("| %s | %s | %s | %s | %.8s, %.10s |\n", p.Proves, t.version(l), result, time.Duration(l.Seconds)*time.Second, l.Commit, l.Date)
 }

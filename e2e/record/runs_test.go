@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-func TestWithKernels(t *testing.T) {
+func TestWithRuns(t *testing.T) {
 	const page = "Before.\n<!-- table kernels -->\nold\n<!-- end -->\nAfter.\n"
 	lines := []Line{
 		{Part: "stories-5.10", Kernel: "5.10.0-46-amd64", State: Passed, Passed: 1},
 		{Part: "stories-5.10", Kernel: "5.10.0-47-amd64", State: Failed, Passed: 8, Failed: 2, Seconds: 90, Commit: "0123456789", Date: "2030-01-31T10:00:00Z"},
 		{Part: "fuzz", Kernel: "6.18.5", State: Passed},
 	}
-	got, err := WithKernels(page, lines)
+	got, err := WithRuns("docs/kernel-support.md", page, lines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestWithKernels(t *testing.T) {
 			t.Errorf("%q is in\n%s", wrong, got)
 		}
 	}
-	if _, err := WithKernels("no table", lines); err == nil {
+	if _, err := WithRuns("docs/kernel-support.md", "no table", lines); err == nil {
 		t.Error("a page without the table was accepted")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,10 +48,10 @@ func openNight() (*night, error) {
 	return n, err
 }
 
-// nightly runs the named part, or the oldest parts that fit into the given hours, or all parts.
+// nightly runs the named parts, or the oldest parts that fit into the given hours, or all parts.
 func nightly(args []string) error {
 	flags := flag.NewFlagSet("ran nightly", flag.ContinueOnError)
-	part := flags.String("part", "", "the part to run")
+	part := flags.String("part", "", "the part to run, or a pattern such as kubernetes-*")
 	hours := flags.Float64("hours", 0, "run the parts with the oldest results that fit into this time")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -95,14 +96,27 @@ func nightly(args []string) error {
 	return nil
 }
 
-// choose returns the parts to run, oldest first.
+// named returns the parts whose names match a pattern.
+func named(pattern string) (parts []record.Part, err error) {
+	for _, p := range record.Parts {
+		matches, err := path.Match(pattern, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		if matches {
+			parts = append(parts, p)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("there is no part %q; the parts are %s", pattern, record.Names())
+	}
+	return parts, nil
+}
+
+// choose returns the named parts. Without a name, it returns the parts that fit into the hours, oldest first.
 func choose(name string, hours float64, ages []record.Age) ([]record.Part, error) {
 	if name != "" {
-		p, ok := record.Named(name)
-		if !ok {
-			return nil, fmt.Errorf("there is no part %q; the parts are %s", name, record.Names())
-		}
-		return []record.Part{p}, nil
+		return named(name)
 	}
 	since := func(a record.Age) string {
 		if a.Line == nil || a.Line.State != record.Passed {

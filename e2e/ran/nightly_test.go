@@ -230,6 +230,9 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%g hours: %q, %v, want %q", hours, got, err, want)
 		}
 	}
+	if chosen, err := choose("kernel-6.*", 0, ages); err != nil || len(chosen) != 2 || chosen[0].Name != "kernel-6.1" || chosen[1].Name != "kernel-6.12" {
+		t.Errorf("a pattern: %v, %v", chosen, err)
+	}
 	if _, err := choose("nonsense", 0, ages); err == nil || !strings.Contains(err.Error(), "faults, new-node") {
 		t.Errorf("a part that does not exist: %v", err)
 	}

@@ -3,6 +3,7 @@ package realcluster
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,14 @@ func TestDNS(t *testing.T) {
 	}
 	if out := s.inClient("grep nameserver /etc/resolv.conf; curl -sS -m 30 http://web.default.svc/hostname"); !strings.HasPrefix(out, "nameserver "+realcluster.DNSAddress+"\nweb-") {
 		t.Errorf("the output does not show the pod's name server and an answer from the Service:\n%s", out)
+	}
+	pods := s.kubectl("get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{.status.podIP}{"\n"}{end}`)
+	headless := s.inClient("dig +short web-pods.default.svc.cluster.local")
+	if got, want := slices.Sorted(strings.Lines(headless)), slices.Sorted(strings.Lines(pods)); !slices.Equal(got, want) {
+		t.Errorf("the headless Service has the addresses %q, want those of its pods, %q", got, want)
+	}
+	if out := s.inClient("curl -sS -m 30 http://web-pods:8080/hostname"); !strings.HasPrefix(out, "web-") {
+		t.Errorf("the headless Service answers %q", out)
 	}
 }
 

@@ -301,11 +301,12 @@ control-plane-test: $(if $(prepared),,upstream) ## Test the control plane that t
 	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream
 
 .PHONY: chart-test
+chart-test: chart_run = -run '$(or $(value RUN),.)'
 chart-test: $(if $(prepared),,upstream lab-bin) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
-	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
+	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m $(chart_run) ./e2e/stories/image # make e2e runs the tests that need a kernel
 	@$(lab_bin) install chart
-	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./...
-	@cd e2e/release && $(recording) go test -short ./...
+	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m $(chart_run) ./...
+	@cd e2e/release && $(recording) go test -short $(chart_run) ./...
 
 .PHONY: page-test
 page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE_PICTURES=DIR keeps pictures of each view
@@ -451,7 +452,7 @@ nightly-record: ran ## Add the results of make nightly to the record and its pag
 	@'$(ran)' keep
 
 .PHONY: pages
-pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of README.md, docs/performance.md and docs/kernel-support.md from the record
+pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of other pages from the record
 	@'$(ran)' pages
 
 .PHONY: ages

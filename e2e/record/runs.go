@@ -19,6 +19,7 @@ type runsTable struct {
 // runsTables contains the tables by page.
 var runsTables = map[string]runsTable{
 	"docs/kernel-support.md": {"kernels", []string{"kernel-", "stories-"}, "kernel", func(l *Line) string { return cmp.Or(l.Kernel, "none") }},
+	"docs/compatibility.md":  {"kubernetes", []string{kubernetesParts}, "Kubernetes", (*Line).kubernetes},
 }
 
 // RunsPages lists the pages for WithRuns.

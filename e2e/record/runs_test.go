@@ -34,3 +34,20 @@ func TestWithRuns(t *testing.T) {
 		t.Error("a page without the table was accepted")
 	}
 }
+
+// TestWithRunsOfKubernetes: the version in the table is the one that a run tested, even if the part now tests a newer version.
+func TestWithRunsOfKubernetes(t *testing.T) {
+	const path, page = "docs/compatibility.md", "<!-- table kubernetes -->\n<!-- end -->\n"
+	lines := []Line{
+		{Part: "kubernetes-1.33", Targets: []string{"chart-test KUBERNETES=1.33.7 V=1", "e2e KUBERNETES=1.33.7"}, State: Passed, Passed: 97, Commit: "0123456789", Date: "2030-01-31T10:00:00Z"},
+		{Part: "kubernetes", State: Passed, Passed: 55},
+	}
+	got, err := WithRuns(path, page, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = " of Kubernetes 1.33 | 1.33.7 | 97 passed | 0s | 01234567, 2030-01-31 |\n"
+	if !strings.Contains(got, want) || strings.Contains(got, "55 passed") {
+		t.Errorf("want %q and no other run in\n%s", want, got)
+	}
+}

@@ -53,7 +53,7 @@ var Parts = []Part{
 	{"stories-no-ipset", "each kind of Service on Debian's 6.12, which may load neither ipset nor modules of iptables", []string{
 		eachKind + " API=small RULES=nftables LAB_WITHOUT=ip_set,x_tables" + counted + "6.12",
 	}, 10, false},
-	{"stories-5.10", "every story on Debian's 5.10", []string{"stories" + counted + "5.10"}, 40, false},
+	{"stories-5.10", "each kind of Service on Debian's 5.10", []string{eachKind + " API=small" + counted + "5.10"}, 10, false},
 	{"stories-6.1", "every story on Debian's 6.1", []string{"stories" + counted + "6.1"}, 40, false},
 	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 40, false},
 	{"kubeproxy", "known kube-proxy bugs, tested on kube-proxy and on kube-ipvs", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},

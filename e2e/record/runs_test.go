@@ -18,7 +18,7 @@ func TestWithRuns(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Before.\n<!-- table kernels -->\n| what ran |", "\n<!-- end -->\nAfter.\n",
-		"\n| every story on Debian's 5.10 | 5.10.0-47-amd64 | failed: 8 passed, 2 failed | 1m30s | 01234567, 2030-01-31 |\n",
+		"\n| each kind of Service on Debian's 5.10 | 5.10.0-47-amd64 | failed: 8 passed, 2 failed | 1m30s | 01234567, 2030-01-31 |\n",
 		"\n| every kernel test on Debian's 5.10 | | has not run | | |\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -39,7 +39,10 @@ func TestWithRuns(t *testing.T) {
 func TestWithRunsOfKubernetes(t *testing.T) {
 	const path, page = "docs/compatibility.md", "<!-- table kubernetes -->\n<!-- end -->\n"
 	lines := []Line{
-		{Part: "kubernetes-1.33", Targets: []string{"chart-test KUBERNETES=1.33.7 V=1", "e2e KUBERNETES=1.33.7"}, State: Passed, Passed: 97, Commit: "0123456789", Date: "2030-01-31T10:00:00Z"},
+		{
+			Part: "kubernetes-1.33", Targets: []string{"chart-test KUBERNETES=1.33.7 V=1", "e2e KUBERNETES=1.33.7"},
+			State: Passed, Passed: 97, Commit: "0123456789", Date: "2030-01-31T10:00:00Z",
+		},
 		{Part: "kubernetes", State: Passed, Passed: 55},
 	}
 	got, err := WithRuns(path, page, lines)

@@ -108,12 +108,12 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		return
 	}
 	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
-	w := &walk{k: e.k}
+	w := e.walk()
 	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) || !e.returns(w, &p, d) {
 		return
 	}
 	back := e.answer(&p, w)
-	if !e.replyRouted(back, d.Addr) || !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") ||
+	if !e.replyRouted(back, d.Addr) || !e.through(e.walk(), back, e.back(back, p.sent), "replies of") ||
 		!e.sameZone(p.zone.reply, back.zone.reply, p.zone, back.zone, fmt.Sprintf("replies of endpoint %s", d.Addr)) || !e.laterPackets(&p, w, d) {
 		return
 	}

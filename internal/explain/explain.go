@@ -38,6 +38,7 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 
 type explaining struct {
 	k        *Kernel
+	quiet    bool // see walk
 	q        Question
 	base     view.Base
 	frontend *view.Frontend // nil if no agent responds or no Service has the frontend
@@ -286,7 +287,7 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Legacy)
 	e.otherChains(p)
 	e.required(Rules)
-	w := &walk{k: e.k}
+	w := e.walk()
 	e.inbound = w
 	passes := w.passAll(p, e.before(p))
 	if e.add(w, "the packet"); !passes {

@@ -54,6 +54,18 @@ type stage struct {
 	base     *kernel.BaseChain
 }
 
+// at names the current stage for the steps.
+func (w *walk) at() string {
+	switch s := w.stage; {
+	case s.base != nil:
+		return "nftables " + hookNames[w.hook]
+	case s.legacy:
+		return "iptables-legacy " + s.table + " " + hookNames[w.hook]
+	default:
+		return s.table + " " + hookNames[w.hook]
+	}
+}
+
 // segment is the part of a hook from one priority up to, but not including, another.
 type segment struct {
 	hook        kernel.Hook
@@ -121,6 +133,7 @@ func (e *explaining) back(p *packet, toNode bool) []segment {
 
 // stages returns the chains in a segment of a hook, in the kernel's order.
 func (w *walk) stages(p *packet, s segment) (all []stage) {
+	all = make([]stage, 0, 2*len(builtInChains[s.hook])+len(w.k.Chains))
 	for _, c := range builtInChains[s.hook] {
 		if s.from <= c.priority && c.priority < s.below {
 			all = append(all, c)
@@ -148,11 +161,12 @@ func (w *walk) passAll(p *packet, hooks []segment) bool {
 func (w *walk) pass(p *packet, s segment) bool {
 	p.enters(s)
 	for _, c := range w.stages(p, s) {
+		w.hook, w.stage = s.hook, c
 		w.place = place{
 			arrives: s.hook != kernel.HookOutput, leaves: s.hook != kernel.HookPrerouting && s.hook != kernel.HookInput,
 			untracked: c.priority < trackPriority && !p.attached,
 		}
-		if c.base == nil && !w.hook(p, c, hookNames[s.hook]) || c.base != nil && !w.base(p, *c.base) {
+		if c.base == nil && !w.builtIn(p) || c.base != nil && !w.base(p, *c.base) {
 			return false
 		}
 		if p.reply && s.hook == kernel.HookPrerouting && c.priority >= balancePriority { // the kernel has translated the destination back
@@ -183,7 +197,6 @@ func (w *walk) base(p *packet, c kernel.BaseChain) bool {
 		policy = "drop"
 	}
 	if !read && c.Rules > 0 {
-		w.at = "nftables"
 		w.note(c.String(), fmt.Sprintf("%d rules that explain did not read; the policy is %s", c.Rules, policy), Depends)
 		w.unread = append(w.unread, c.String())
 		return true
@@ -192,10 +205,10 @@ func (w *walk) base(p *packet, c kernel.BaseChain) bool {
 	if w.skipsNAT(p) {
 		return true
 	}
-	w.at, w.exempts = "nftables "+hookNames[c.Hook], condition{}
+	w.exempts = condition{}
 	says := "no rule accepts the packet; the chain policy drops it"
 	if len(rules) == 0 {
 		says = fmt.Sprintf("the chain %s %s %s has no rules, and its policy drops everything", c.Family, c.Table, c.Name)
 	}
-	return w.end(w.nftChain(p, c.Chain(), flow{certain: true}, 0), c.Drops, shown{object: c.String()}, says)
+	return w.end(w.nftChain(p, c.Chain(), flow{certain: true}, 0), c.Drops, c.String, says)
 }

@@ -82,7 +82,7 @@ func (e *explaining) laterArrives(first *packet, phase phase) *packet {
 
 // laterPass walks hooks, and reports only the rules that matter for this packet and not for the first one.
 func (e *explaining) laterPass(p *packet, hooks []segment, what string) bool {
-	w := &walk{k: e.k}
+	w := e.walk()
 	passed := w.passAll(p, hooks)
 	var steps []Step
 	if !passed {

@@ -191,7 +191,7 @@ func (r *nftRun) verdictOf(a matchResult, b bits, name string, found *kernel.NFT
 }
 
 func (r *nftRun) shown() shown {
-	return shown{object: r.rule.Show(r.at), why: strings.Join(r.matches, " ")}
+	return shown{text: r.rule.Show(r.at), why: strings.Join(r.matches, " ")}
 }
 
 func (r *nftRun) verdict(v kernel.NFTVerdict, f flow) end {

@@ -60,13 +60,13 @@ func (w *walk) masquerade(r shown, f flow, n sourceNAT) end {
 	}
 	w.record(r, f, "the endpoint sees "+sees+" instead of the client's", Passes)
 	f = flow{f.certain && !w.exempts.opaque, f.on}
-	n.rule, n.flow = r.object, f
+	n.rule, n.flow = r.object(), f
 	w.sources = append(w.sources, n)
 	if !f.certain {
 		w.depends = append(w.depends, f.on.text)
 		return continues
 	}
-	w.masquerades = r.object
+	w.masquerades = n.rule
 	return accepted
 }
 
@@ -144,7 +144,7 @@ func (e *explaining) wouldMasquerade(d kernel.ObservedDestination) bool {
 	if e.alone == nil {
 		e.alone = e.k.withoutForeignRules()
 	}
-	p, w := newPacket(e.alone, e.q), &walk{k: e.alone}
+	p, w := newPacket(e.alone, e.q), &walk{k: e.alone, quiet: true}
 	if !w.passAll(p, e.before(p)) {
 		return false
 	}

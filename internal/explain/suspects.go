@@ -140,7 +140,7 @@ func (t *tracing) trace(q Question, whole bool) {
 		t.found.Untraced++
 		return
 	}
-	e := &explaining{k: t.k, q: q}
+	e := &explaining{k: t.k, q: q, quiet: true}
 	if p := newPacket(t.k, q); whole {
 		e.follow()
 	} else if e.beforeIPVS(p) && !e.marked(p) {

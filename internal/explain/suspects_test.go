@@ -139,3 +139,26 @@ func TestSuspectsOfPods(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestSearchAllocatesLittle: a search traces connections to every virtual server, and must not print the rules that each of them passes.
+func TestSearchAllocatesLittle(t *testing.T) {
+	w := newWorld(t, everyKind()...)
+	w.insert("mangle", "INPUT", "-d 10.96.1.11 -j DROP")
+	search := explain.Search{Clients: []netip.Addr{netip.MustParseAddr(outside)}, Limit: 1}
+	allocations := func() float64 { return testing.AllocsPerRun(1, func() { w.kernel.Suspects(search) }) }
+	before, like := allocations(), clusterIPOf("10.96.1.7:80")
+	const more, connections = 500, 2 // from this node, and from the client
+	for i := range more {
+		server := w.kernel.Servers[like]
+		server.Key.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 112, byte(i >> 8), byte(i)}), 80)
+		w.kernel.Servers[server.Key] = server
+		for name, members := range w.kernel.Members {
+			if w.kernel.HasMember(kernel.Member{Set: name, Element: kernel.Element{Addr: like.Addr.Addr(), Protocol: inet.TCP, Port: 80}}) {
+				members[kernel.Element{Addr: server.Key.Addr.Addr(), Protocol: inet.TCP, Port: 80}] = struct{}{}
+			}
+		}
+	}
+	if each := (allocations() - before) / (more * connections); each > 40 {
+		t.Errorf("%.0f allocations for each connection", each)
+	}
+}

@@ -11,10 +11,13 @@ import (
 // walk follows one packet through chains and records the rules that affect it.
 type walk struct {
 	k       *Kernel
-	listing kernel.RuleListing // of the current hook
-	at      string             // the hook, for the steps
+	listing kernel.RuleListing // of the current stage
+	hook    kernel.Hook
+	stage   stage
 	place   place
 	steps   []Step
+	// quiet is true if only the step that stops the packet matters.
+	quiet bool
 	// masquerades is the rule that masquerades the packet. depends lists the unknown matches of rules that may
 	// masquerade it.
 	masquerades string
@@ -64,17 +67,27 @@ func (f flow) only(a matchResult, unknown condition) flow {
 
 // shown is a rule as the steps print it. ours is true for a rule of the agent.
 type shown struct {
-	object, why string
-	ours        bool
+	// saved is a rule of iptables. It becomes text only on demand, because a search prints few of the rules that it passes.
+	saved     *kernel.SavedRule
+	family    inet.Family
+	text, why string
+	ours      bool
 }
 
-func shownRule(p *packet, saved kernel.SavedRule) shown {
-	return shown{command(p, saved.String()), saved.Rule.Why, saved.Tag != ""}
+func shownRule(p *packet, saved *kernel.SavedRule) shown {
+	return shown{saved: saved, family: p.family, why: saved.Rule.Why, ours: saved.Tag != ""}
+}
+
+func (s shown) object() string {
+	if s.saved == nil {
+		return s.text
+	}
+	return command(s.family, s.saved.String())
 }
 
 // command adds the command to the arguments of a rule that belongs to IPv6.
-func command(p *packet, args string) string {
-	if p.family == inet.IPv6 {
+func command(f inet.Family, args string) string {
+	if f == inet.IPv6 {
 		return "ip6tables " + args
 	}
 	return args
@@ -83,20 +96,19 @@ func command(p *packet, args string) string {
 // maxDepth limits the nesting of chains. The kernel rejects loops, but the rules may change while explain reads them.
 const maxDepth = 16
 
-// hook walks a built-in chain and applies its policy. It returns false if the packet was stopped.
-func (w *walk) hook(p *packet, s stage, chain string) bool {
-	w.at, w.listing, w.exempts = s.table+" "+chain, w.k.Rules[p.family], condition{}
-	if s.legacy {
-		w.at, w.listing = "iptables-legacy "+w.at, w.k.Legacy[p.family]
+// builtIn walks a built-in chain and applies its policy. It returns false if the packet was stopped.
+func (w *walk) builtIn(p *packet) bool {
+	w.listing, w.exempts = w.k.Rules[p.family], condition{}
+	if w.stage.legacy {
+		w.listing = w.k.Legacy[p.family]
 	}
-	id := kernel.ChainID{Table: s.table, Chain: chain}
-	w.inNAT = s.table == "nat"
+	id := kernel.ChainID{Table: w.stage.table, Chain: hookNames[w.hook]}
+	w.inNAT = id.Table == "nat"
 	if w.skipsNAT(p) {
 		return true
 	}
-	e := w.chain(p, id, flow{certain: true}, 0)
-	policy := shown{object: command(p, fmt.Sprintf("-t %s -P %s DROP", s.table, chain))}
-	return w.end(e, w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
+	policy := func() string { return command(p.family, fmt.Sprintf("-t %s -P %s DROP", id.Table, id.Chain)) }
+	return w.end(w.chain(p, id, flow{certain: true}, 0), w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
 }
 
 // skipsNAT reports whether the packet does not pass a chain of table nat: only the first packet of a tracked connection does, until a rule
@@ -105,9 +117,9 @@ func (w *walk) skipsNAT(p *packet) bool {
 	return w.inNAT && (p.tracking != trackedNew || w.masquerades != "")
 }
 
-func (w *walk) end(e end, drops bool, policy shown, says string) bool {
+func (w *walk) end(e end, drops bool, policy func() string, says string) bool {
 	if e != accepted && e != stopped && drops {
-		e = w.stop(policy, flow{certain: true}, says)
+		e = w.stop(shown{text: policy()}, flow{certain: true}, says)
 	}
 	return e != stopped
 }
@@ -119,7 +131,8 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 		return continues
 	}
 	rules := w.listing.Rules[id]
-	for i, saved := range rules {
+	for i := range rules {
+		saved := &rules[i]
 		a, unknown := evaluate(saved.Rule, w.k, p)
 		if a == no {
 			continue
@@ -127,7 +140,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 		on := f.only(a, unknown)
 		e := w.act(p, saved, on, depth)
 		if e == returned && w.inNAT && saved.Tag == "" && slices.ContainsFunc(rules[i:], func(r kernel.SavedRule) bool { return r.Tag != "" }) {
-			w.meddlers = append(w.meddlers, shownRule(p, saved).object)
+			w.meddlers = append(w.meddlers, shownRule(p, saved).object())
 		}
 		if e == returned && !on.certain {
 			f = flow{on: f.on.and(on.on)}
@@ -141,7 +154,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 }
 
 // act applies a matching rule. If the match is uncertain, act only records the rule.
-func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
+func (w *walk) act(p *packet, saved *kernel.SavedRule, f flow, depth int) end {
 	r := shownRule(p, saved)
 	switch v := saved.Rule.Verdict.(type) {
 	case kernel.JumpTo:
@@ -193,7 +206,7 @@ func (w *walk) final(r shown, v kernel.Final, f flow) end {
 func (w *walk) accept(r shown, f flow, says string) end {
 	w.record(r, f, says, Passes)
 	if w.inNAT && !r.ours {
-		w.meddlers = append(w.meddlers, r.object)
+		w.meddlers = append(w.meddlers, r.object())
 	}
 	if f.certain {
 		return accepted
@@ -204,14 +217,15 @@ func (w *walk) accept(r shown, f flow, says string) end {
 
 // stop stops the packet. If an earlier rule may have accepted the packet, the answer depends on that rule.
 func (w *walk) stop(r shown, f flow, says string) end {
+	object := r.object()
 	if !r.ours {
-		w.foreign = append(w.foreign, r.object)
+		w.foreign = append(w.foreign, object)
 	}
 	if f.certain && w.exempts.text == "" {
 		w.record(r, f, says, Stops)
 		return stopped
 	}
-	w.maybeStops = append(w.maybeStops, r.object)
+	w.maybeStops = append(w.maybeStops, object)
 	w.opaque = w.opaque || f.on.opaque || w.exempts.opaque
 	if !f.certain {
 		w.record(r, f, says, Stops)
@@ -220,7 +234,7 @@ func (w *walk) stop(r shown, f flow, says string) end {
 	if r.why != "" {
 		says = r.why + ": " + says
 	}
-	w.note(r.object, fmt.Sprintf("%s, unless it matches %s", says, w.exempts.text), Depends)
+	w.note(object, fmt.Sprintf("%s, unless it matches %s", says, w.exempts.text), Depends)
 	return accepted
 }
 
@@ -278,9 +292,9 @@ func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
 
 func (w *walk) marked(p *packet, before packet, r shown, f flow) {
 	if changed := p.mark ^ before.mark | p.markUnknown&^before.markUnknown; changed != 0 {
-		p.marker = r.object
+		p.marker = r.object()
 		if !r.ours && changed&p.wanted != 0 {
-			w.meddlers = append(w.meddlers, r.object)
+			w.meddlers = append(w.meddlers, p.marker)
 		}
 	}
 	if !f.certain {
@@ -304,15 +318,20 @@ func (w *walk) notrack(p *packet, r shown, f flow) {
 	if !w.place.untracked {
 		return
 	}
-	w.untracks = append(w.untracks, r.object)
+	w.untracks = append(w.untracks, r.object())
 	w.record(r, f, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes)
 	if f.certain {
 		p.tracking = untracked
 	}
 }
 
+func (e *explaining) walk() *walk { return &walk{k: e.k, quiet: e.quiet} }
+
 // record adds a step with the rule's purpose and effect.
 func (w *walk) record(r shown, f flow, says string, v Verdict) {
+	if w.quiet && (v != Stops || !f.certain) {
+		return
+	}
 	if r.why != "" {
 		says = r.why + ": " + says
 	}
@@ -320,9 +339,9 @@ func (w *walk) record(r shown, f flow, says string, v Verdict) {
 		says = "only if the packet matches " + f.on.text + ": " + says
 		v = Depends
 	}
-	w.note(r.object, says, v)
+	w.note(r.object(), says, v)
 }
 
 func (w *walk) note(object, says string, v Verdict) {
-	w.steps = append(w.steps, Step{At: w.at, Object: object, Message: says, Verdict: v})
+	w.steps = append(w.steps, Step{At: w.at(), Object: object, Message: says, Verdict: v})
 }

@@ -21,7 +21,7 @@ func (w *walk) setZone(p *packet, r shown, v kernel.SetZone, f flow) {
 		return
 	}
 	w.record(r, f, fmt.Sprintf("connection tracking uses zone %d", v.Zone), Passes)
-	p.zone.rule = r.object
+	p.zone.rule = r.object()
 	p.zone.unknown = p.zone.unknown || !f.certain
 	if v.Original {
 		p.zone.original = v.Zone

@@ -131,11 +131,11 @@ var layers = map[string]layer{
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls only"},
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
-	"kernel/foreign":   backend("golang.org/x/sys/"),
+	"kernel/foreign":   readsNFTables("golang.org/x/sys/"),
 	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/netdev":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/conntrack": backend("golang.org/x/sys/"),
-	"kernel/iptables":  backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
+	"kernel/iptables":  readsNFTables("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
 	"kernel/nft/wire":  backend("golang.org/x/sys/"),
 	"kernel/nft": {
 		ours:   []string{"inet", "kernel", "kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch"},
@@ -176,6 +176,13 @@ const sourceOnly = "I1: sources do not know how the agent uses their objects"
 
 func backend(others ...string) layer {
 	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch", "kernel/sockopt"}, others: others, why: "a backend only reads and writes, so it does not use the model"}
+}
+
+// readsNFTables is a backend that reads the objects of other programs in nftables. wire decodes the kernel's messages about all tables.
+func readsNFTables(others ...string) layer {
+	l := backend(others...)
+	l.ours = append(l.ours, "kernel/nft/wire")
+	return l
 }
 
 func without(list []string, drop ...string) []string {

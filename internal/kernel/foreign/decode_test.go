@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -29,8 +30,9 @@ func TestObjects(t *testing.T) {
 		if !listed {
 			wanted = opaque
 		}
-		if got, err := decodeExpression(objref(typ)); err != nil || got != wanted {
-			t.Errorf("type %d: %v, %v, want %v", typ, got, err, wanted)
+		x, wrong := wire.DecodeExpression(objref(typ))
+		if got, err := statement(x); err != nil || wrong != nil || got != wanted {
+			t.Errorf("type %d: %v, %v, %v, want %v", typ, got, err, wrong, wanted)
 		}
 	}
 }

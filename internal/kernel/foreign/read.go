@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -62,13 +63,8 @@ type reader struct {
 	total int
 }
 
-func (r *reader) dump(ctx context.Context, msg uint16, family string, attrs []byte) ([][]byte, error) {
-	payload := append([]byte{families[family], unix.NFNETLINK_V0, 0, 0}, attrs...)
-	return r.conn.Dump(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | msg, Payload: payload})
-}
-
 func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
-	payloads, err := r.dump(ctx, unix.NFT_MSG_GETRULE, t.Family, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, t.Table))
+	payloads, err := r.conn.Dump(ctx, wire.TableRequest(unix.NFT_MSG_GETRULE, families[t.Family], t.Table))
 	if err != nil {
 		return err
 	}
@@ -84,7 +80,7 @@ func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
 	if r.total += len(payloads); r.total > maxTotal {
 		return fmt.Errorf("more than %d rules and elements", maxTotal)
 	}
-	payloads, err = r.dump(ctx, unix.NFT_MSG_GETSET, t.Family, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, t.Table))
+	payloads, err = r.conn.Dump(ctx, wire.TableRequest(unix.NFT_MSG_GETSET, families[t.Family], t.Table))
 	if err != nil {
 		return err
 	}
@@ -107,10 +103,9 @@ func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
 var errTooMany = errors.New("it has too many elements")
 
 func (r *reader) elements(ctx context.Context, name kernel.NFTName, set *set) error {
-	attrs := nlbatch.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, name.Table)
-	attrs = nlbatch.AppendString(attrs, unix.NFTA_SET_ELEM_LIST_SET, name.Name)
-	payload := append([]byte{families[name.Family], unix.NFNETLINK_V0, 0, 0}, attrs...)
-	err := r.conn.Walk(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Payload: payload}, func(p []byte) error {
+	request := wire.TableRequest(unix.NFT_MSG_GETSETELEM, families[name.Family], name.Table)
+	request.Payload = nlbatch.AppendString(request.Payload, unix.NFTA_SET_ELEM_LIST_SET, name.Name)
+	err := r.conn.Walk(ctx, request, func(p []byte) error {
 		if err := set.decodeElements(p); err != nil {
 			return err
 		}

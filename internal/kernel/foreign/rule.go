@@ -1,65 +1,37 @@
 package foreign
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 func decodeRule(payload []byte) (at kernel.NFTName, r kernel.NFTRule, err error) {
-	if len(payload) > 0 {
-		at.Family = familyOf(payload[0])
+	listed, err := wire.DecodeRule(payload)
+	expressions, wrong := listed.Expressions()
+	err = errors.Join(err, wrong)
+	for _, x := range expressions {
+		s, wrong := statement(x)
+		r.Statements, err = append(r.Statements, s), errors.Join(err, wrong)
 	}
-	err = eachAttr(payload, func(typ uint16, v []byte) error {
-		switch typ {
-		case unix.NFTA_RULE_TABLE:
-			at.Table = nlbatch.String(v)
-		case unix.NFTA_RULE_CHAIN:
-			at.Name = nlbatch.String(v)
-		case unix.NFTA_RULE_HANDLE:
-			if len(v) == 8 {
-				r.Handle = binary.BigEndian.Uint64(v)
-			}
-		case unix.NFTA_RULE_EXPRESSIONS:
-			return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
-				s, err := decodeExpression(v)
-				r.Statements = append(r.Statements, s)
-				return err
-			})
-		}
-		return nil
-	})
-	return at, r, err
+	r.Handle = listed.Handle()
+	return kernel.NFTName{Family: familyOf(listed.Family), Table: listed.Table, Name: listed.Chain}, r, err
 }
 
 type expression struct {
-	name  string
-	attrs map[uint16][]byte
-	err   error
+	wire.Expression
+	err error
 }
 
-func parse(payload []byte) (e expression, err error) {
-	e.attrs = map[uint16][]byte{}
-	err = nlbatch.EachAttr(payload, func(typ uint16, v []byte) error {
-		switch typ {
-		case unix.NFTA_EXPR_NAME:
-			e.name = nlbatch.String(v)
-		case unix.NFTA_EXPR_DATA:
-			return nlbatch.EachAttr(v, func(typ uint16, v []byte) error { e.attrs[typ] = v; return nil })
-		}
-		return nil
-	})
-	return e, err
-}
-
-func (e *expression) has(attr uint16) bool { _, has := e.attrs[attr]; return has }
+func (e *expression) has(attr uint16) bool { _, has := e.Attrs[attr]; return has }
 
 func (e *expression) number(attr uint16) uint32 {
-	v, has := e.attrs[attr]
+	v, has := e.Attrs[attr]
 	if !has {
 		return 0
 	}
@@ -88,30 +60,15 @@ func (e *expression) value(attr uint16) []byte {
 	if !e.has(attr) {
 		return nil
 	}
-	v, _, err := data(e.attrs[attr])
+	v, _, err := data(e.Attrs[attr])
 	e.err = errors.Join(e.err, err)
 	return v
 }
 
+// data copies the value, because the payload of a message is overwritten.
 func data(b []byte) (value []byte, verdict kernel.NFTVerdict, err error) {
-	err = nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
-		if typ == unix.NFTA_DATA_VALUE {
-			value = append([]byte{}, v...)
-			return nil
-		}
-		return nlbatch.EachAttr(v, func(typ uint16, v []byte) (err error) {
-			switch typ {
-			case unix.NFTA_VERDICT_CODE:
-				var code uint32
-				code, err = nlbatch.BigUint32(v)
-				verdict.Code = int32(code)
-			case unix.NFTA_VERDICT_CHAIN:
-				verdict.Chain = nlbatch.String(v)
-			}
-			return err
-		})
-	})
-	return value, verdict, err
+	value, verdict, err = wire.Data(b)
+	return bytes.Clone(value), verdict, err
 }
 
 // decoders maps the names of the expressions that explain evaluates to their decoders.
@@ -136,7 +93,7 @@ var decoders = map[string]func(*expression) kernel.NFTStatement{
 		}}
 	},
 	"immediate": func(e *expression) kernel.NFTStatement {
-		value, verdict, err := data(e.attrs[unix.NFTA_IMMEDIATE_DATA])
+		value, verdict, err := data(e.Attrs[unix.NFTA_IMMEDIATE_DATA])
 		e.err = errors.Join(e.err, err)
 		if e.number(unix.NFTA_IMMEDIATE_DREG) == unix.NFT_REG_VERDICT {
 			return verdict
@@ -165,7 +122,7 @@ var decoders = map[string]func(*expression) kernel.NFTStatement{
 		}
 	},
 	"lookup": func(e *expression) kernel.NFTStatement {
-		l := kernel.NFTLookup{Set: nlbatch.String(e.attrs[unix.NFTA_LOOKUP_SET]), From: e.register(unix.NFTA_LOOKUP_SREG), To: -1}
+		l := kernel.NFTLookup{Set: e.Text(unix.NFTA_LOOKUP_SET), From: e.register(unix.NFTA_LOOKUP_SREG), To: -1}
 		if l.Map = e.has(unix.NFTA_LOOKUP_DREG); l.Map && e.number(unix.NFTA_LOOKUP_DREG) != unix.NFT_REG_VERDICT {
 			l.To = e.register(unix.NFTA_LOOKUP_DREG)
 		}
@@ -218,36 +175,33 @@ var loads = map[string]uint16{
 	"socket": 2, "osf": 1, "tunnel": 2, "xfrm": 1, // the dreg attributes in nf_tables.h
 }
 
-func decodeExpression(payload []byte) (kernel.NFTStatement, error) {
-	e, err := parse(payload)
-	if err != nil {
-		return nil, err
-	}
-	if decode, known := decoders[e.name]; known {
+func statement(x wire.Expression) (kernel.NFTStatement, error) {
+	e := expression{Expression: x}
+	if decode, known := decoders[e.Name]; known {
 		s := decode(&e)
 		return s, e.err
 	}
-	if e.name == "exthdr" && e.has(unix.NFTA_EXTHDR_SREG) {
-		f := kernel.NFTField{Kind: e.name, Key: e.number(unix.NFTA_EXTHDR_TYPE), Length: e.length(unix.NFTA_EXTHDR_LEN), Flags: e.number(unix.NFTA_EXTHDR_OP)}
+	if e.Name == "exthdr" && e.has(unix.NFTA_EXTHDR_SREG) {
+		f := kernel.NFTField{Kind: e.Name, Key: e.number(unix.NFTA_EXTHDR_TYPE), Length: e.length(unix.NFTA_EXTHDR_LEN), Flags: e.number(unix.NFTA_EXTHDR_OP)}
 		return kernel.NFTStore{From: e.register(unix.NFTA_EXTHDR_SREG), Field: f}, e.err
 	}
-	if register, is := loads[e.name]; is && e.has(register) {
-		return kernel.NFTLoad{To: e.register(register), Field: kernel.NFTField{Kind: e.name}}, e.err
+	if register, is := loads[e.Name]; is && e.has(register) {
+		return kernel.NFTLoad{To: e.register(register), Field: kernel.NFTField{Kind: e.Name}}, e.err
 	}
 	return other(&e), e.err
 }
 
 // other returns the statement for an expression whose registers do not matter.
 func other(e *expression) kernel.NFTStatement {
-	switch e.name {
+	switch e.Name {
 	case "limit", "quota", "connlimit", "inner":
-		return kernel.NFTOpaque{Text: e.name}
+		return kernel.NFTOpaque{Text: e.Name}
 	case "dynset":
 		if e.has(unix.NFTA_DYNSET_EXPR) || e.has(dynsetExprs) {
-			return kernel.NFTOpaque{Text: "the rate in set " + nlbatch.String(e.attrs[unix.NFTA_DYNSET_SET_NAME])}
+			return kernel.NFTOpaque{Text: "the rate in set " + e.Text(unix.NFTA_DYNSET_SET_NAME)}
 		}
 	case "objref":
-		name := "object " + nlbatch.String(e.attrs[unix.NFTA_OBJREF_IMM_NAME])
+		name := "object " + e.Text(unix.NFTA_OBJREF_IMM_NAME)
 		switch e.number(unix.NFTA_OBJREF_IMM_TYPE) {
 		case unix.NFT_OBJECT_COUNTER, unix.NFT_OBJECT_CT_HELPER, unix.NFT_OBJECT_SECMARK, unix.NFT_OBJECT_CT_EXPECT:
 		case unix.NFT_OBJECT_CT_TIMEOUT:
@@ -260,13 +214,13 @@ func other(e *expression) kernel.NFTStatement {
 			return kernel.NFTOpaque{Text: name}
 		}
 	case "match": // a match extension of iptables
-		if name := nlbatch.String(e.attrs[unix.NFTA_MATCH_NAME]); name != "comment" {
+		if name := e.Text(unix.NFTA_MATCH_NAME); name != "comment" {
 			return kernel.NFTOpaque{Text: "xt match " + name}
 		}
 	case "target":
-		return kernel.NFTAction{Name: "xt " + nlbatch.String(e.attrs[unix.NFTA_TARGET_NAME])}
+		return kernel.NFTAction{Name: "xt " + e.Text(unix.NFTA_TARGET_NAME)}
 	}
-	return kernel.NFTAction{Name: e.name}
+	return kernel.NFTAction{Name: e.Name}
 }
 
 const dynsetExprs = 10

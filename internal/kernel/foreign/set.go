@@ -2,23 +2,21 @@ package foreign
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // Constants of nf_tables.h that golang.org/x/sys/unix lacks.
 const (
-	setDescConcat     = 2
-	setFieldLength    = 1
-	setElemKeyEnd     = 10
 	setElemExprs      = 11
 	setElemCatchall   = 2
-	headerLen         = 4
 	lengthOfRegister  = 4
 	lengthOfRegisters = 64
 )
@@ -26,7 +24,6 @@ const (
 type set struct {
 	kernel.NFTSet
 	intervals, concatenates bool
-	length                  int
 	raw                     []rawElement
 }
 
@@ -35,68 +32,23 @@ type rawElement struct {
 	ends, catchAll bool
 }
 
-func eachAttr(payload []byte, handle func(uint16, []byte) error) error {
-	return nlbatch.EachAttr(payload[min(len(payload), headerLen):], handle)
-}
-
 func decodeSet(payload []byte) (name kernel.NFTName, s set, err error) {
-	if len(payload) > 0 {
-		name.Family = familyOf(payload[0])
-	}
-	err = eachAttr(payload, func(typ uint16, v []byte) error {
-		var n uint32
-		var err error
-		switch typ {
-		case unix.NFTA_SET_TABLE:
-			name.Table = nlbatch.String(v)
-		case unix.NFTA_SET_NAME:
-			name.Name = nlbatch.String(v)
-		case unix.NFTA_SET_FLAGS:
-			n, err = nlbatch.BigUint32(v)
-			s.intervals = n&unix.NFT_SET_INTERVAL != 0
-		case unix.NFTA_SET_KEY_LEN:
-			n, err = nlbatch.BigUint32(v)
-			s.length = int(min(n, lengthOfRegisters))
-		case unix.NFTA_SET_DESC:
-			s.Fields, err = fields(v)
-		}
-		return err
-	})
-	s.concatenates = len(s.Fields) > 1
+	table, text, listed, err := wire.DecodeSet(payload)
+	s.intervals, s.concatenates = listed.Flags&unix.NFT_SET_INTERVAL != 0, len(listed.Fields) > 1
 	if !s.concatenates {
-		s.Fields = []int{s.length}
+		listed.Fields = []uint32{listed.KeyLength}
 	}
-	return name, s, err
-}
-
-func fields(desc []byte) (lengths []int, err error) {
-	err = nlbatch.EachAttr(desc, func(typ uint16, v []byte) error {
-		if typ != setDescConcat {
-			return nil
-		}
-		return nlbatch.EachAttr(v, func(_ uint16, field []byte) error {
-			return nlbatch.EachAttr(field, func(typ uint16, v []byte) error {
-				n, err := nlbatch.BigUint32(v)
-				if typ == setFieldLength {
-					lengths = append(lengths, int(min(n, lengthOfRegisters)))
-				}
-				return err
-			})
-		})
-	})
-	return lengths, err
+	for _, n := range listed.Fields {
+		s.Fields = append(s.Fields, int(min(n, lengthOfRegisters)))
+	}
+	return kernel.NFTName{Family: familyOf(listed.Family), Table: table, Name: text}, s, err
 }
 
 func (s *set) decodeElements(payload []byte) error {
-	return eachAttr(payload, func(typ uint16, v []byte) error {
-		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-			return nil
-		}
-		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
-			e, err := decodeElement(v)
-			s.raw = append(s.raw, e)
-			return err
-		})
+	return wire.EachElementAttr(payload, func(v []byte) error {
+		e, err := decodeElement(v)
+		s.raw = append(s.raw, e)
+		return err
 	})
 }
 
@@ -105,7 +57,7 @@ func decodeElement(b []byte) (e rawElement, err error) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key, _, err = data(v)
-		case setElemKeyEnd:
+		case wire.ElementKeyEnd:
 			e.End, _, err = data(v)
 		case unix.NFTA_SET_ELEM_DATA:
 			e.Data, e.Verdict, err = data(v)
@@ -129,7 +81,9 @@ func decodeElement(b []byte) (e rawElement, err error) {
 
 // condition returns the condition in an element's expression. It is empty for a counter.
 func condition(expr []byte) (string, error) {
-	s, err := decodeExpression(expr)
+	x, err := wire.DecodeExpression(expr)
+	s, wrong := statement(x)
+	err = errors.Join(err, wrong)
 	if opaque, is := s.(kernel.NFTOpaque); is {
 		return opaque.Text, err
 	}

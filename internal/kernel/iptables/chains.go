@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,12 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
-)
-
-const (
-	nftHeader  = 4 // struct nfgenmsg: the first byte is the family
-	policyDrop = 0
 )
 
 // nftFamilies lists the families whose chains can see packets to virtual servers.
@@ -54,50 +49,14 @@ func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 
 // hooked is false for chains that no hook calls, and for chains that packets to Services do not traverse.
 func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
-	if len(payload) < nftHeader {
-		return c, false, fmt.Errorf("chain of %d bytes", len(payload))
+	table, name, listed, err := wire.DecodeChain(payload)
+	family, known := nftFamilies[listed.Family]
+	c = kernel.BaseChain{
+		Family: family, Table: table, Name: name, Kind: listed.Hook.Type, Hook: kernel.Hook(listed.Hook.Number), Priority: listed.Hook.Priority,
+		Drops: listed.Policy == wire.Drop, Rules: listed.Used,
 	}
-	var known bool
-	c.Family, known = nftFamilies[payload[0]]
-	err = nlbatch.EachAttr(payload[nftHeader:], func(typ uint16, v []byte) (err error) {
-		switch typ {
-		case unix.NFTA_CHAIN_TABLE:
-			c.Table = nlbatch.String(v)
-		case unix.NFTA_CHAIN_NAME:
-			c.Name = nlbatch.String(v)
-		case unix.NFTA_CHAIN_TYPE:
-			c.Kind = nlbatch.String(v)
-		case unix.NFTA_CHAIN_HOOK:
-			hooked = true
-			return decodeHook(&c, v)
-		case unix.NFTA_CHAIN_POLICY:
-			var policy uint32
-			policy, err = nlbatch.BigUint32(v)
-			c.Drops = err == nil && policy == policyDrop
-		case unix.NFTA_CHAIN_USE:
-			c.Rules, err = nlbatch.BigUint32(v)
-		}
-		return err
-	})
-	if c.Family == "bridge" || c.Family == "netdev" {
+	if family == "bridge" || family == "netdev" {
 		c.Hook = kernel.HookOther
 	}
-	return c, hooked && known, err
-}
-
-func decodeHook(c *kernel.BaseChain, v []byte) error {
-	return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
-		n, err := uint32(0), error(nil)
-		switch typ {
-		case unix.NFTA_HOOK_HOOKNUM:
-			n, err = nlbatch.BigUint32(v)
-			c.Hook = kernel.Hook(n)
-		case unix.NFTA_HOOK_PRIORITY:
-			if len(v) < 4 {
-				return fmt.Errorf("priority of %d bytes", len(v))
-			}
-			c.Priority = int32(binary.BigEndian.Uint32(v))
-		}
-		return err
-	})
+	return c, known && listed.Hook.Type != "", err
 }

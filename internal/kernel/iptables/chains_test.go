@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -23,13 +24,14 @@ func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte
 			return nlbatch.AppendAttr(b, unix.NFTA_HOOK_PRIORITY, be32(priority))
 		})
 		b = nlbatch.AppendAttr(b, unix.NFTA_CHAIN_POLICY, be32(policy))
+		b = nlbatch.AppendString(b, unix.NFTA_CHAIN_TYPE, "filter")
 	}
 	return nlbatch.AppendAttr(b, unix.NFTA_CHAIN_USE, be32(rules))
 }
 
 func TestDecodeChain(t *testing.T) {
-	c, hooked, err := decodeChain(chainMessage(unix.NFPROTO_INET, int32(kernel.HookInput), -150, policyDrop, 3))
-	want := kernel.BaseChain{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Priority: -150, Drops: true, Rules: 3}
+	c, hooked, err := decodeChain(chainMessage(unix.NFPROTO_INET, int32(kernel.HookInput), -150, wire.Drop, 3))
+	want := kernel.BaseChain{Family: "inet", Table: "guard", Name: "in", Kind: "filter", Hook: kernel.HookInput, Priority: -150, Drops: true, Rules: 3}
 	if err != nil || !hooked || c != want {
 		t.Errorf("%+v, %t, %v; want %+v", c, hooked, err, want)
 	}

@@ -3,5 +3,5 @@
 // The number of rules is constant, and Services change only sets. Because this backend runs rarely, it can afford to start processes:
 // iptables-save to read, one iptables-restore per family to write, and go-iptables to detect the version and to clean up.
 //
-// May import: the standard library, kernel, inet, coreos/go-iptables and golang.org/x/sys/unix.
+// May import: the standard library, kernel, kernel/nft/wire, inet, coreos/go-iptables and golang.org/x/sys/unix.
 package iptables

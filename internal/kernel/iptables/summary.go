@@ -159,6 +159,8 @@ func (s *Summarizer) readGeneration(ctx context.Context) (generation uint32, err
 	return generation, err
 }
 
+const nftHeader = 4 // the length of struct nfgenmsg
+
 func eachNFTAttr(payload []byte, handle func(uint16, []byte) error) error {
 	return nlbatch.EachAttr(payload[min(len(payload), nftHeader):], handle)
 }

@@ -13,7 +13,6 @@ import (
 const (
 	setDescConcat  = 2
 	setFieldLength = 1
-	setElemKeyEnd  = 10
 	setCount       = 20
 	flagConcat     = 0x80
 	tableDormant   = 1
@@ -56,6 +55,13 @@ func appendVerdict(b []byte, code int32, chain string) []byte {
 
 // Attrs are attributes by type.
 type Attrs map[uint16][]byte
+
+func familyOf(payload []byte) byte {
+	if len(payload) == 0 {
+		return unix.NFPROTO_UNSPEC
+	}
+	return payload[0]
+}
 
 func parse(payload []byte) (Attrs, error) { return nested(payload[min(len(payload), nfgenHeaderLen):]) }
 

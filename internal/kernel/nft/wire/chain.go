@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -57,14 +58,16 @@ func RemoveChains(names []string) []nlbatch.Request {
 	return slices.Concat(flushes, deletions)
 }
 
-// ListedChain is a chain in the kernel. Its hook is zero unless it is a base chain.
+// ListedChain is a chain in the kernel. Its hook is zero unless it is a base chain. Used is the number of its rules, and of the jumps to it.
 type ListedChain struct {
 	Name   string
 	Hook   Hook
 	Policy uint32
+	Family byte
+	Used   uint32
 }
 
-var chains = kind[ListedChain]{unix.NFT_MSG_GETCHAIN, func(name string) []byte { return Chain(name).name() }, decodeChain}
+var chains = kind[ListedChain]{unix.NFT_MSG_GETCHAIN, func(name string) []byte { return Chain(name).name() }, DecodeChain}
 
 // Chains returns the names of all chains of the table, sorted.
 func (c *Conn) Chains(ctx context.Context) ([]string, error) {
@@ -78,7 +81,8 @@ func (c *Conn) LookupChains(ctx context.Context, names []string) ([]ListedChain,
 	return slices.SortedFunc(maps.Values(all), func(a, b ListedChain) int { return strings.Compare(a.Name, b.Name) }), err
 }
 
-func decodeChain(payload []byte) (table, name string, c ListedChain, err error) {
+// DecodeChain parses a message about a chain.
+func DecodeChain(payload []byte) (table, name string, c ListedChain, err error) {
 	a, err := parse(payload)
 	hook, wrong := nested(a[unix.NFTA_CHAIN_HOOK])
 	err = errors.Join(err, wrong)
@@ -86,6 +90,7 @@ func decodeChain(payload []byte) (table, name string, c ListedChain, err error) 
 		Name: a.Text(unix.NFTA_CHAIN_NAME), Policy: a.number(unix.NFTA_CHAIN_POLICY, &err), Hook: Hook{
 			a.Text(unix.NFTA_CHAIN_TYPE), hook.number(unix.NFTA_HOOK_HOOKNUM, &err), int32(hook.number(unix.NFTA_HOOK_PRIORITY, &err)),
 		},
+		Family: familyOf(payload), Used: a.number(unix.NFTA_CHAIN_USE, &err),
 	}
 	return a.Text(unix.NFTA_CHAIN_TABLE), c.Name, c, err
 }
@@ -147,10 +152,14 @@ func commentOf(udata []byte) string {
 
 // ListedRule is a rule in the kernel.
 type ListedRule struct {
-	table, Chain, Comment     string
+	Family                    byte
+	Table, Chain, Comment     string
 	Program, userData, handle []byte
 	Attributes                []byte
 }
+
+// Handle returns the number that identifies the rule in its table.
+func (r ListedRule) Handle() uint64 { return new(big.Int).SetBytes(r.handle).Uint64() }
 
 // Rules lists the rules of a chain, or of all chains if the name is empty. If the list is torn, it returns the last attempt with the
 // error nlbatch.ErrDumpInterrupted.
@@ -162,7 +171,7 @@ func (c *Conn) Rules(ctx context.Context, chain Chain) (rules []ListedRule, err 
 	for _, p := range payloads {
 		r, wrong := DecodeRule(p)
 		err = errors.Join(err, wrong)
-		if r.table == TableName {
+		if r.Table == TableName {
 			rules = append(rules, r)
 		}
 	}
@@ -173,7 +182,7 @@ func (c *Conn) Rules(ctx context.Context, chain Chain) (rules []ListedRule, err 
 func DecodeRule(payload []byte) (r ListedRule, err error) {
 	r.Attributes = payload[min(len(payload), nfgenHeaderLen):]
 	a, err := nested(r.Attributes)
-	r.table, r.Chain, r.Comment = a.Text(unix.NFTA_RULE_TABLE), a.Text(unix.NFTA_RULE_CHAIN), commentOf(a[unix.NFTA_RULE_USERDATA])
+	r.Family, r.Table, r.Chain, r.Comment = familyOf(payload), a.Text(unix.NFTA_RULE_TABLE), a.Text(unix.NFTA_RULE_CHAIN), commentOf(a[unix.NFTA_RULE_USERDATA])
 	r.Program, r.userData, r.handle = a[unix.NFTA_RULE_EXPRESSIONS], a[unix.NFTA_RULE_USERDATA], a[unix.NFTA_RULE_HANDLE]
 	return r, err
 }
@@ -187,10 +196,16 @@ type Expression struct {
 // Expressions parses the program of a rule.
 func (r ListedRule) Expressions() (all []Expression, err error) {
 	err = nlbatch.EachAttr(r.Program, func(_ uint16, v []byte) error {
-		e, err := nested(v)
-		attrs, wrong := nested(e[unix.NFTA_EXPR_DATA])
-		all = append(all, Expression{e.Text(unix.NFTA_EXPR_NAME), attrs})
-		return errors.Join(err, wrong)
+		e, err := DecodeExpression(v)
+		all = append(all, e)
+		return err
 	})
 	return all, err
+}
+
+// DecodeExpression parses an expression of a rule or of a set's element.
+func DecodeExpression(b []byte) (Expression, error) {
+	e, err := nested(b)
+	attrs, wrong := nested(e[unix.NFTA_EXPR_DATA])
+	return Expression{e.Text(unix.NFTA_EXPR_NAME), attrs}, errors.Join(err, wrong)
 }

@@ -158,7 +158,8 @@ func NewTable() nlbatch.Request {
 	return request(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))
 }
 
-// TableRequest returns a request about another program's table, in any family.
+// TableRequest returns a request about another program's table, in any family, or about objects in it. All messages have the same attribute for
+// the table.
 func TableRequest(msg uint16, family byte, name string) nlbatch.Request {
 	r := request(msg, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, name))
 	r.Payload[0] = family

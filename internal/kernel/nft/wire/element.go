@@ -6,12 +6,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // MaxElements is the largest number of elements in one request. The attribute that contains the elements is limited
 // to 64 KiB.
 const MaxElements = 250
+
+// ElementKeyEnd is the attribute with the last key of a range.
+const ElementKeyEnd = 10
 
 // Element is an element of a set or map. A range also has a last key. An element of a map leads to a chain or contains a value. Keys and
 // values are bytes.
@@ -22,7 +26,7 @@ func (e Element) append(b []byte, whole bool) []byte {
 	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
 		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.Key))
 		if e.Last != "" {
-			b = appendData(b, setElemKeyEnd, []byte(e.Last))
+			b = appendData(b, ElementKeyEnd, []byte(e.Last))
 		}
 		if !whole {
 			return b
@@ -44,33 +48,39 @@ func (e *Element) attribute(typ uint16, v []byte) error {
 	switch typ {
 	case unix.NFTA_SET_ELEM_KEY:
 		return data(v, &e.Key)
-	case setElemKeyEnd:
+	case ElementKeyEnd:
 		return data(v, &e.Last)
 	case unix.NFTA_SET_ELEM_USERDATA:
 		e.Comment = commentOf(v)
 	case unix.NFTA_SET_ELEM_DATA:
-		return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
-			switch typ {
-			case unix.NFTA_DATA_VALUE:
-				e.Value = string(v)
-			case unix.NFTA_DATA_VERDICT:
-				verdict, err := nested(v)
-				e.Chain = cmp.Or(verdict.Text(unix.NFTA_VERDICT_CHAIN), Nowhere)
-				return err
-			}
-			return nil
-		})
+		value, verdict, err := Data(v)
+		if value == nil {
+			e.Chain = cmp.Or(verdict.Chain, Nowhere)
+		}
+		e.Value = string(value)
+		return err
 	}
 	return nil
 }
 
 func data(v []byte, into *string) error {
-	return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+	value, _, err := Data(v)
+	*into = string(value)
+	return err
+}
+
+// Data parses a value or a verdict. The value is nil if it is a verdict.
+func Data(b []byte) (value []byte, verdict kernel.NFTVerdict, err error) {
+	err = nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
 		if typ == unix.NFTA_DATA_VALUE {
-			*into = string(v)
+			value = v
+			return nil
 		}
-		return nil
+		a, err := nested(v)
+		verdict = kernel.NFTVerdict{Code: int32(a.number(unix.NFTA_VERDICT_CODE, &err)), Chain: a.Text(unix.NFTA_VERDICT_CHAIN)}
+		return err
 	})
+	return value, verdict, err
 }
 
 func (s Set) elements() []byte {
@@ -106,15 +116,20 @@ func (c *Conn) Elements(ctx context.Context, of Set, visit func(Element) error) 
 
 // EachElement parses one message about elements.
 func EachElement(payload []byte, visit func(Element) error) error {
-	a, err := parse(payload)
-	if err != nil {
-		return err
-	}
-	return nlbatch.EachAttr(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, v []byte) error {
+	return EachElementAttr(payload, func(v []byte) error {
 		var e Element
 		if err := nlbatch.EachAttr(v, e.attribute); err != nil {
 			return err
 		}
 		return visit(e)
 	})
+}
+
+// EachElementAttr visits the attributes of each element in a message.
+func EachElementAttr(payload []byte, visit func(attrs []byte) error) error {
+	a, err := parse(payload)
+	if err != nil {
+		return err
+	}
+	return nlbatch.EachAttr(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, v []byte) error { return visit(v) })
 }

@@ -105,8 +105,12 @@ func (s Set) Delete() nlbatch.Request { return request(unix.NFT_MSG_DELSET, 0, s
 
 // ListedSet is a set or map in the kernel.
 type ListedSet struct {
-	Name string
-	Key  uint32 // the data type of the key
+	Family byte
+	Name   string
+	Key    uint32 // the data type of the key
+	// KeyLength is the length of the key. Fields are the lengths of a concatenation's fields.
+	KeyLength uint32
+	Fields    []uint32
 	// Flags are the set's flags, without the flag for concatenations.
 	Flags, Size uint32
 	// Elements is the number of elements, or kernel.Uncounted. Older kernels do not report the number.
@@ -137,7 +141,13 @@ func DecodeSet(payload []byte) (table, name string, s ListedSet, err error) {
 	s = ListedSet{
 		Name: a.Text(unix.NFTA_SET_NAME), Key: a.number(unix.NFTA_SET_KEY_TYPE, &err), Flags: a.number(unix.NFTA_SET_FLAGS, &err) &^ flagConcat,
 		Size: desc.number(unix.NFTA_SET_DESC_SIZE, &err), Elements: kernel.Uncounted,
+		Family: familyOf(payload), KeyLength: a.number(unix.NFTA_SET_KEY_LEN, &err),
 	}
+	err = errors.Join(err, nlbatch.EachAttr(desc[setDescConcat], func(_ uint16, v []byte) error {
+		field, err := nested(v)
+		s.Fields = append(s.Fields, field.number(setFieldLength, &err))
+		return err
+	}))
 	if _, counted := a[setCount]; counted {
 		s.Elements = int(a.number(setCount, &err))
 	}

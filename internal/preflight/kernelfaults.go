@@ -20,6 +20,8 @@ type fault struct {
 	fixed []string
 	// backports are distribution kernels that have the fix although their upstream version is older.
 	backports []backport
+	// never are distribution kernels without the fault: the distribution did not backport the change that caused it.
+	never []distribution
 	// ipvs is true if the fault is in IPVS. ipv6 is true if it affects only IPv6.
 	ipvs, ipv6 bool
 }
@@ -27,9 +29,18 @@ type fault struct {
 // backport is the first release of a distribution's kernel with a fix. It applies to releases with the same prefix.
 type backport struct{ prefix, release, source string }
 
+// distribution is a distribution whose kernel releases have a prefix.
+type distribution struct{ prefix, name string }
+
+var (
+	rhel8 = distribution{"4.18.0-", "RHEL 8"}
+	rhel9 = distribution{"5.14.0-", "RHEL 9"}
+)
+
 // The versions for a CVE come from its record, which the kernel developers maintain
-// (https://git.kernel.org/pub/scm/linux/security/vulns.git, cve/published). Faults with severity warning can occur in
-// normal operation.
+// (https://git.kernel.org/pub/scm/linux/security/vulns.git, cve/published). The releases of RHEL come from Red Hat's
+// records and advisories (https://github.com/aquasecurity/vuln-list-redhat, https://github.com/AlmaLinux/osv-database).
+// Faults with severity warning can occur in normal operation.
 var faults = []fault{
 	{
 		effect: "a new connection from a recently used port is delayed by one second", severity: finding.Warning, ipvs: true,
@@ -49,6 +60,8 @@ var faults = []fault{
 	{
 		effect: "removing a conntrack entry can crash the node", severity: finding.Warning,
 		source: "CVE-2025-38472", from: "5.19", fixed: []string{"6.1.147", "6.6.100", "6.12.40", "6.15.8", "6.16"},
+		backports: []backport{{"5.14.0-570.", "5.14.0-570.49.1", "RHSA-2025:16880"}, {"6.12.0-55.", "6.12.0-55.30.1", "RHSA-2025:15005"}},
+		never:     []distribution{rhel8},
 	},
 	{
 		effect: "changing the scheduler of a Service while it receives packets can crash the node", severity: finding.Notice, ipvs: true,
@@ -57,6 +70,7 @@ var faults = []fault{
 	{
 		effect: "creating a virtual server can crash the node if memory is low", severity: finding.Notice, ipvs: true,
 		source: "CVE-2026-43086", from: "6.2", fixed: []string{"6.6.136", "6.12.83", "6.18.24", "6.19.14", "7.0"},
+		never: []distribution{rhel8, rhel9},
 	},
 	{
 		effect: "IPv6 packets with extension headers fail checksum verification", severity: finding.Notice, ipvs: true, ipv6: true,
@@ -115,6 +129,9 @@ const (
 )
 
 func (f fault) in(k kernelVersion) faultState {
+	if slices.ContainsFunc(f.never, func(d distribution) bool { return strings.HasPrefix(k.release, d.prefix) }) {
+		return absentFault
+	}
 	for _, b := range f.backports {
 		if strings.HasPrefix(k.release, b.prefix) {
 			if slices.Compare(numbers(k.release), numbers(b.release)) >= 0 {
@@ -145,6 +162,9 @@ func (f fault) fixes() string {
 	all := fmt.Sprintf("fixed in %s", strings.Join(f.fixed, ", "))
 	for _, b := range f.backports {
 		all += fmt.Sprintf(", %s (%s)", b.release, b.source)
+	}
+	for i, d := range f.never {
+		all += []string{"; never in ", ", "}[min(i, 1)] + d.name
 	}
 	return all
 }

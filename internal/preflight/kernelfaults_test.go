@@ -13,6 +13,9 @@ const (
 	debian = "Linux version 6.1.0-41-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0) #1 SMP PREEMPT_DYNAMIC Debian "
 	delay  = "one second"
 	route  = "CVE-2025-68813"
+
+	conntrack = "CVE-2025-38472"
+	addition  = "CVE-2026-43086"
 )
 
 func TestKernelFaults(t *testing.T) {
@@ -36,8 +39,12 @@ func TestKernelFaults(t *testing.T) {
 			fixed: []string{route, "CVE-2026-53270"}},
 		"Ubuntu 20.04": {k: kernelVersion{release: "5.4.0-150-generic", signature: "Ubuntu 5.4.0-150.167-generic 5.4.233\n"},
 			unchecked: []string{route}, fixed: []string{delay}},
-		"RHEL 8": {k: kernelVersion{release: "4.18.0-553.el8_10.x86_64"}, unchecked: []string{delay, route}},
-		"RHEL 9": {k: kernelVersion{release: "5.14.0-570.49.1.el9_6.x86_64"}, unchecked: []string{route}, fixed: []string{delay}},
+		"RHEL 8": {k: kernelVersion{release: "4.18.0-553.el8_10.x86_64"}, unchecked: []string{delay, route}, fixed: []string{conntrack, addition}},
+		"RHEL 9 before a fix": {k: kernelVersion{release: "5.14.0-570.46.1.el9_6.x86_64"}, known: []string{conntrack}, unchecked: []string{route},
+			fixed: []string{delay, addition}, severity: finding.Warning},
+		"RHEL 9":                {k: kernelVersion{release: "5.14.0-570.49.1.el9_6.x86_64"}, unchecked: []string{route}, fixed: []string{delay, conntrack, addition}},
+		"RHEL 10":               {k: kernelVersion{release: "6.12.0-55.30.1.el10_0.x86_64"}, unchecked: []string{route, addition}, fixed: []string{conntrack}},
+		"another minor release": {k: kernelVersion{release: "6.12.0-124.8.1.el10_1.x86_64"}, unchecked: []string{conntrack}},
 		"SUSE before the fix": {k: kernelVersion{release: "5.14.21-150500.55.133-default"}, known: []string{route}, unchecked: []string{"CVE-2026-53270"},
 			severity: finding.Warning},
 		"SUSE with the fix":             {k: kernelVersion{release: "6.4.0-150600.23.87-default"}, unchecked: []string{"CVE-2026-53270"}, fixed: []string{route}},

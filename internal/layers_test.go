@@ -122,7 +122,7 @@ var layers = map[string]layer{
 	},
 	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when to serve it"},
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "independent of the work that the lock protects"},
-	"rundir":    {why: "a path and its permissions"},
+	"rundir":    {why: "a path, its permissions, and the process behind a socket"},
 	"preflight": {
 		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},

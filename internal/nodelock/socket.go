@@ -6,8 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
@@ -29,14 +28,14 @@ func (s *socket) close() error {
 func bind(name string) (*socket, error) {
 	address := &net.UnixAddr{Name: name, Net: "unix"}
 	listener, err := net.ListenUnix("unix", address)
-	if errors.Is(err, unix.EADDRINUSE) {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		by := peer(address)
 		if by != nil {
 			return nil, &takenError{name, by}
 		}
 		listener, err = net.ListenUnix("unix", address) // retry, because the process may just have ended
 	}
-	if errors.Is(err, unix.EADDRINUSE) {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &takenError{name, nil}
 	}
 	if err != nil {
@@ -48,7 +47,7 @@ func bind(name string) (*socket, error) {
 type takenError struct {
 	name string
 	// by is nil if the process does not listen on the socket. Every agent listens.
-	by *unix.Ucred
+	by *syscall.Ucred
 }
 
 func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.process()) }
@@ -79,20 +78,12 @@ func (e *takenError) process() string {
 }
 
 // peer returns the credentials of the process that listens on the socket, as recorded by the kernel.
-func peer(address *net.UnixAddr) (by *unix.Ucred) {
+func peer(address *net.UnixAddr) (by *syscall.Ucred) {
 	conn, err := net.DialUnix("unix", nil, address)
 	if err != nil {
 		return nil
 	}
 	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			by = cred
-		}
-	})
+	by, _ = rundir.Peer(conn)
 	return by
 }

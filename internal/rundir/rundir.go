@@ -1,5 +1,5 @@
 // Package rundir creates the directory for the agent's lock and socket. Only root may add files to it. Otherwise another user could create
-// the lock or the socket first.
+// the lock or the socket first. It also identifies the process at the other end of a socket.
 //
 // May import: the standard library.
 package rundir
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"syscall"
 )
@@ -47,3 +48,15 @@ func Owner(info fs.FileInfo) uint32 {
 
 // Trusted reports whether the user is root or the user of this process.
 func Trusted(user uint32) bool { return user == 0 || user == uint32(os.Geteuid()) }
+
+// Peer returns the credentials of the process at the other end of a socket, as recorded by the kernel.
+func Peer(conn *net.UnixConn) (peer *syscall.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	return peer, errors.Join(failed, err)
+}

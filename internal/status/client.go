@@ -81,15 +81,9 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 }
 
 func checkPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := rundir.Peer(conn)
 	if err != nil {
-		return err
-	}
-	var peer *syscall.Ucred
-	if failed := raw.Control(func(fd uintptr) {
-		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); failed != nil || err != nil {
-		return fmt.Errorf("identify the listening process: %w", errors.Join(failed, err))
+		return fmt.Errorf("identify the listening process: %w", err)
 	}
 	if !rundir.Trusted(peer.Uid) {
 		return fmt.Errorf("process %d of user %d listens there and is not an agent; stop it, and allow only root to write to the directory", peer.Pid, peer.Uid)

@@ -120,11 +120,11 @@ func (r reader) linkCounters(all map[counter]uint64) {
 			}
 		}
 	}
-	queues, err := r.Queues()
-	if err != nil {
-		r.f.unread(dropCounters, err)
+	var err error
+	if r.f.Queues, err = r.Queues(); err != nil {
+		r.f.unread("queueing disciplines", err)
 	}
-	for _, q := range queues {
+	for _, q := range r.f.Queues {
 		all[counter{name: queueDrops, index: q.Interface}] += q.Drops
 	}
 }

@@ -79,9 +79,6 @@ func (f *Facts) readLinks(h reader) {
 	if f.NeighborEntries, err = h.Neighbors(); err != nil {
 		f.unread("neighbor entries", err)
 	}
-	if f.Queues, err = h.Queues(); err != nil {
-		f.unread("queueing disciplines", err)
-	}
 }
 
 // linkSysctls lists the sysctls of the interfaces that doctor examines.

@@ -23,16 +23,6 @@ type effect struct {
 	keys  []string
 }
 
-// gravity lists the verdicts from most to least serious.
-var gravity = []explain.Verdict{
-	explain.Stops, explain.NoService, explain.Partly, explain.Unknown, explain.Unclear, explain.Depends, explain.Differs, explain.Passes,
-}
-
-// worse compares verdicts by their position in gravity. Verdicts that are not in gravity come first.
-func worse(a, b explain.Verdict) int {
-	return cmp.Compare(slices.Index(gravity, a), slices.Index(gravity, b))
-}
-
 // effects returns an effect for each foreign rule, one for all of the agent's objects, and one for all causes that explain cannot judge.
 func (w Walk) effects() (all []effect) {
 	own, doubts := effect{Walk: w, verdict: explain.Passes}, effect{Walk: w, verdict: explain.Passes}
@@ -43,11 +33,15 @@ func (w Walk) effects() (all []effect) {
 			verdict = explain.Stops
 		}
 		judged = judged || verdict == w.Verdict && verdict != explain.Passes
+		if len(c.Rules) > 0 {
+			all = append(all, effect{w, verdict, c.Later, []explain.Cause{c}, c.Rules})
+			continue
+		}
 		switch verdict {
 		case explain.Unclear, explain.Depends, explain.Unknown:
-			all = doubts.add(all, c, verdict)
+			doubts.add(c, verdict)
 		default:
-			all = own.add(all, c, verdict)
+			own.add(c, verdict)
 		}
 	}
 	if !judged {
@@ -62,15 +56,10 @@ func (w Walk) effects() (all []effect) {
 	return all
 }
 
-// add adds a cause to the effect. A cause with foreign rules gets its own effect instead.
-func (e *effect) add(all []effect, c explain.Cause, verdict explain.Verdict) []effect {
-	if len(c.Rules) > 0 {
-		return append(all, effect{e.Walk, verdict, c.Later, []explain.Cause{c}, c.Rules})
-	}
-	if e.texts = append(e.texts, c); worse(verdict, e.verdict) < 0 {
+func (e *effect) add(c explain.Cause, verdict explain.Verdict) {
+	if e.texts = append(e.texts, c); verdict.Compare(e.verdict) < 0 {
 		e.verdict = verdict
 	}
-	return all
 }
 
 // identified sets the keys. It uses notes only if the effect has no other texts.
@@ -119,7 +108,7 @@ func (c *cause) finding(f *Facts) finding.Finding {
 	slices.SortStableFunc(c.effects, func(a, b effect) int {
 		first, _ := a.judge("")
 		second, _ := b.judge("")
-		return cmp.Or(finding.Compare(first, second), worse(a.verdict, b.verdict))
+		return cmp.Or(finding.Compare(first, second), a.verdict.Compare(b.verdict))
 	})
 	why, varies := c.why()
 	severity, problem := c.effects[0].judge(why)

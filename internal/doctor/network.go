@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -45,11 +46,8 @@ func checkMemory(f Facts) []finding.Finding {
 		"find the program that uses it; `kubectl top pod` lists the pods, `ps aux --sort -rss` all processes")
 }
 
-const (
-	// fewPorts is less than a busy node needs. lowTTL is low for the number of routers that a packet may pass; 64 is the default.
-	fewPorts = 1000
-	lowTTL   = 32
-)
+// lowTTL is low for the number of routers that a packet may pass; 64 is the default.
+const lowTTL = 32
 
 // checkLimits finds settings that limit the node's own connections: few local ports, or packets that die on the way.
 func checkLimits(f Facts) (found []finding.Finding) {
@@ -58,7 +56,7 @@ func checkLimits(f Facts) (found []finding.Finding) {
 			nil, "set it to 64, and find the program that has changed it (/etc/sysctl.d)"))
 	}
 	free, sysctls, known := f.freePorts()
-	if ports := free.Count(); known && ports < fewPorts {
+	if ports := free.Count(); known && ports < explain.FewPorts {
 		found = append(found, finding.New(finding.Warning, "local ports", "only "+number(ports, "port")+" for this node's own connections; when all are in use, new connections fail",
 			sysctls, "widen the range; the kernel's default is 32768 to 60999"))
 	}

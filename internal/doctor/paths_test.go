@@ -288,7 +288,7 @@ func TestFindingsShareNoCause(t *testing.T) {
 					c.Verdict = map[bool]explain.Verdict{true: explain.Unclear, false: c.Verdict}[strings.Contains(c.Text, "read")]
 				}
 				w.Causes = append(w.Causes, c)
-				w.Verdict = slices.MinFunc([]explain.Verdict{w.Verdict, c.Verdict}, worse)
+				w.Verdict = slices.MinFunc([]explain.Verdict{w.Verdict, c.Verdict}, explain.Verdict.Compare)
 			}
 			facts.Walks = append(facts.Walks, w)
 		}

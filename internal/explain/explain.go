@@ -379,10 +379,5 @@ func (e *explaining) verdict() Verdict {
 	case e.out.Owner != "":
 		return Stops
 	}
-	for _, v := range []Verdict{Stops, Unknown, Partly, Unclear, Depends, Differs} {
-		if e.verdicts[v] {
-			return v
-		}
-	}
-	return Passes
+	return slices.MinFunc(slices.AppendSeq([]Verdict{Passes}, maps.Keys(e.verdicts)), Verdict.Compare)
 }

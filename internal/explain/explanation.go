@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -97,6 +99,14 @@ const (
 	NoService Verdict = "noService"
 	Unknown   Verdict = "unknown" // too little kernel state could be read, or another proxy serves this frontend
 )
+
+// gravity lists the verdicts from most to least serious. Unknown precedes Partly, because what explain could not read may stop all packets.
+var gravity = []Verdict{Stops, NoService, Unknown, Partly, Unclear, Depends, Differs, Passes}
+
+// Compare orders verdicts from most to least serious. A verdict of another version comes first.
+func (v Verdict) Compare(w Verdict) int {
+	return cmp.Compare(slices.Index(gravity, v), slices.Index(gravity, w))
+}
 
 // Step is one decision.
 type Step struct {

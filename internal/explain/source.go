@@ -20,8 +20,8 @@ type sourceNAT struct {
 	flow        flow
 }
 
-// fewPorts is the number of source ports below which clients may run out of them.
-const fewPorts = 1000
+// FewPorts is the number of source ports below which a busy node, or its clients, may run out of them.
+const FewPorts = 1000
 
 func sourceOf(v kernel.SourceNAT) sourceNAT {
 	return sourceNAT{first: v.First, last: v.Last, ports: v.Ports.Count()}
@@ -91,7 +91,7 @@ func (e *explaining) returns(w *walk, p *packet, d kernel.ObservedDestination) b
 func (e *explaining) sourceReturns(w *walk, d kernel.ObservedDestination) bool {
 	here := e.here(d.Addr)
 	for _, n := range w.sources {
-		if n.ports > 0 && n.ports < fewPorts {
+		if n.ports > 0 && n.ports < FewPorts {
 			e.reason(Unclear, []string{n.rule}, "this rule limits the number of source ports to %d; while all are in use, new connections to the same endpoint fail: %s", n.ports, n.rule)
 		}
 		own := e.k.isNodes(n)

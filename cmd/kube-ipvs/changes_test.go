@@ -280,7 +280,7 @@ func TestInitOnly(t *testing.T) {
 	if state.Device || len(state.Sets)+len(state.Servers) > 0 {
 		t.Errorf("--init-only changed more than sysctls:\n%s", s.fake.Dump())
 	}
-	s.fake.Fixes("net/ipv4/ip_forward")
+	s.fake.Fixes("net/ipv4/ip_forward", true)
 	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {
 		t.Errorf("with ip_forward set already: status %d, %s", status, stderr)
 	}
@@ -288,7 +288,7 @@ func TestInitOnly(t *testing.T) {
 
 func TestInitOnlyFails(t *testing.T) {
 	s := newMachine(t)
-	s.fake.Fixes("net/ipv4/ip_forward")
+	s.fake.Fixes("net/ipv4/ip_forward", true)
 	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 1 || !strings.Contains(stderr, "ip_forward") {
 		t.Errorf("status %d, %s", status, stderr)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -94,9 +95,26 @@ func (a *Agent) nodeProblems() []model.Problem {
 			Remedy: "set this sysctl to 0, and those of the node's other interfaces; net.ipv6.conf.all.disable_ipv6=0 sets all of them. The agent then adds the addresses",
 		})
 	}
+	problems = append(problems, a.planner.unsetSysctls(name)...)
 	for _, p := range a.planner.known.Refusals.Problems()[model.ServiceID{}] {
 		p.Object, p.Service = model.NodeRef(name), model.ServiceID{}
 		problems = append(problems, p)
+	}
+	return problems
+}
+
+// unsetSysctls describes the optional sysctls that the kernel refused and that still have another value.
+func (p *planner) unsetSysctls(node string) (problems []model.Problem) {
+	for _, s := range p.target.Base().Sysctls {
+		err := p.known.Unsettable(s)
+		if err == nil || p.known.State() == nil || p.known.State().Sysctls[s.Name] == s.Value {
+			continue
+		}
+		problems = append(problems, model.Problem{
+			Object: model.NodeRef(node), Field: s.Dotted(), Value: s.Value,
+			Reason: fmt.Sprintf("the agent could not set it; the kernel keeps %s: %v", p.known.State().Sysctls[s.Name], err),
+			Remedy: "set it on the host, or " + kernel.KeepSysctl,
+		})
 	}
 	return problems
 }

@@ -76,7 +76,7 @@ func (b *builder) base(w *Target, have *kernel.State, opt Options) {
 
 func (b *builder) sysctl(have *kernel.State, s kernel.SysctlSetting, opt Options) {
 	value, exists := have.Sysctls[s.Name]
-	if value == s.Value || s.Optional && (!exists || opt.Unsettable != nil && opt.Unsettable(s)) {
+	if value == s.Value || s.Optional && (!exists || opt.Unsettable != nil && opt.Unsettable(s) != nil) {
 		return
 	}
 	b.add(phaseSysctls, kernel.Ensure, s)

@@ -18,8 +18,8 @@ type Options struct {
 	// Contested reports whether a virtual server is foreign although it is in the ledger: another program created it between our lookup
 	// and our write, and its owner record could not be removed yet.
 	Contested func(kernel.ServerKey) bool
-	// Unsettable reports whether the kernel refuses to set an optional sysctl.
-	Unsettable func(kernel.SysctlSetting) bool
+	// Unsettable returns the reason why the kernel refuses to set an optional sysctl, or nil.
+	Unsettable func(kernel.SysctlSetting) error
 	// Room returns how many more destinations of the virtual server's Service may drain. Any further destinations are removed.
 	Room func(*want.Server) int
 	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.

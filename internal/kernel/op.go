@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -58,6 +59,17 @@ type SysctlSetting struct {
 	// Optional is true if the agent skips the setting when the kernel lacks it or does not let the agent change it.
 	Optional bool
 }
+
+// Dotted returns the name as sysctl prints it. A name that contains an interface (eth0.5) keeps its slashes.
+func (s SysctlSetting) Dotted() string {
+	if strings.Contains(s.Name, ".") {
+		return s.Name
+	}
+	return strings.ReplaceAll(s.Name, "/", ".")
+}
+
+// KeepSysctl is the last part of a remedy for an optional sysctl that cannot be set.
+const KeepSysctl = "keep the kernel's value: set 0 in the section conntrack of the agent's configuration (conntrack.maxPerCore for nf_conntrack_max)"
 
 // DummyDevice is kube-ipvs0. Verbs: Create, Delete.
 type DummyDevice struct{}

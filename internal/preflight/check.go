@@ -100,6 +100,8 @@ type facts struct {
 type sysctl struct {
 	value    string
 	writable bool
+	// fixed is true if only the host's network namespace can set the sysctl.
+	fixed bool
 }
 
 type extension struct {

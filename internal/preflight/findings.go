@@ -147,8 +147,16 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 			found = append(found, warning("sysctl "+s.Name, "does not exist in this kernel",
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
 		case have.value != s.Value && !have.writable:
-			found = append(found, lack(!s.Optional, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s, and is not writable by the agent", have.value, s.Value),
-				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run `sysctl -w %s=%s` on the host", s.Name, s.Value)))
+			why, remedy := " in this container", "mount the host's /proc/sys/net writable at /host/proc/sys/net, or "
+			if have.fixed {
+				why, remedy = " outside the host's network namespace", "run the agent there (hostNetwork: true), or "
+			}
+			remedy += fmt.Sprintf("run `sysctl -w %s=%s` on the host", s.Name, s.Value)
+			if s.Optional {
+				remedy += ", or " + kernel.KeepSysctl
+			}
+			found = append(found, lack(!s.Optional, "sysctl "+s.Name,
+				fmt.Sprintf("is %s, must be %s, and is not writable%s", have.value, s.Value, why), remedy))
 		}
 	}
 	return found

@@ -20,7 +20,9 @@ var needs = Needs{
 	Families:   inet.Families,
 }
 
-var sysctls = []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}}
+var limit = kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "2", Optional: true}
+
+var sysctls = []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}, limit}
 
 func examine(f facts, needs Needs) []finding.Finding {
 	return findings(f, needs, sysctls, choose(f, needs))
@@ -59,7 +61,9 @@ func TestFindings(t *testing.T) {
 		{"legacy, not probed", func(f *facts) { f.extensions = nil }, nil, false},
 		{"sysctl read-only and correct", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
 		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, must be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
-		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{"0", true} }, nil, false},
+		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0", writable: true} }, nil, false},
+		{"conntrack limit read-only", func(f *facts) { f.sysctls[limit.Name] = sysctl{value: "1", fixed: true} },
+			[]string{"is 1, must be 2, and is not writable outside the host's network namespace", "sysctl -w net/netfilter/nf_conntrack_max=2", "conntrack.maxPerCore"}, false},
 		{"sysctl missing", func(f *facts) { delete(f.sysctls, "net/ipv4/vs/conntrack") }, []string{"sysctl net/ipv4/vs/conntrack", "CONFIG_IP_VS_NFCT"}, false},
 		{"IPv6", func(f *facts) { f.ipv6 = false }, []string{"IPv6: disabled"}, false},
 		{"old kernel", func(f *facts) { f.kernel.release = "4.19.139" }, []string{"kernel 4.19.139", "one second", "4.19.140"}, false},
@@ -158,7 +162,7 @@ func goodFacts() facts {
 		schedulers:   map[string]error{},
 		setTypes:     map[kernel.SetType]error{},
 		extensions:   map[extension]error{},
-		sysctls:      map[string]sysctl{"net/ipv4/ip_forward": {"1", true}, "net/ipv4/vs/conntrack": {"0", true}},
+		sysctls:      map[string]sysctl{"net/ipv4/ip_forward": {value: "1", writable: true}, "net/ipv4/vs/conntrack": {value: "0", writable: true}, limit.Name: {value: "2"}},
 		ipv6:         true,
 	}
 	for _, e := range extensions {

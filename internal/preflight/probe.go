@@ -112,6 +112,7 @@ func probeSysctl(name string) (sysctl, bool) {
 	return sysctl{
 		value:    strings.Join(strings.Fields(string(value)), " "),
 		writable: unix.Access(path, unix.W_OK) == nil,
+		fixed:    netdev.FixedSysctl(name),
 	}, true
 }
 

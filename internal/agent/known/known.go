@@ -42,7 +42,7 @@ type Kernel struct {
 	ipv4ServersAt uint64
 	// lost is true if the next audit must return everything, because there is no earlier audit to compare with.
 	lost       bool
-	unsettable map[kernel.SysctlSetting]bool
+	unsettable map[kernel.SysctlSetting]error
 	// failures is nil if no plan has been applied since the last full read.
 	failures *diff.Failures
 }
@@ -50,7 +50,7 @@ type Kernel struct {
 // New returns a Kernel whose state is unknown.
 func New() *Kernel {
 	return &Kernel{
-		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]bool{},
+		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]error{},
 		waiting: want.NewTouched(), written: newWritten(), failed: Unverified{}, lost: true,
 	}
 }
@@ -121,8 +121,8 @@ func (k *Kernel) Contest(key kernel.ServerKey) {
 // Contested reports whether a virtual server is contested.
 func (k *Kernel) Contested(key kernel.ServerKey) bool { return has(k.contested, key) }
 
-// Unsettable reports whether the kernel refused an optional sysctl.
-func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s] }
+// Unsettable returns the reason why the kernel refused an optional sysctl, or nil.
+func (k *Kernel) Unsettable(s kernel.SysctlSetting) error { return k.unsettable[s] }
 
 // Writes returns the number of changes to each part.
 func (k *Kernel) Writes() Writes { return k.writes }
@@ -201,7 +201,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 // Failed records a failed operation. Unless the kernel refused the operation, it may have taken effect.
 func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional && !kernel.Passing(err) {
-		k.unsettable[sysctl] = true
+		k.unsettable[sysctl] = err
 	}
 	if missing := (kernel.NoSchedulerError{}); errors.As(err, &missing) {
 		k.Schedulers.missing[missing.Scheduler] = struct{}{}

@@ -289,7 +289,7 @@ func TestLacks(t *testing.T) {
 	if errs[0] == nil || !errors.Is(errs[1], kernel.ErrUnavailable) {
 		t.Errorf("errors: %v", errs)
 	}
-	f.Fixes("net/ipv4/ip_forward")
+	f.Fixes("net/ipv4/ip_forward", true)
 	forward := kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}
 	if err := apply(f, op(kernel.Ensure, forward))[0]; !errors.Is(err, kernel.ErrUnavailable) {
 		t.Errorf("a read-only sysctl: %v", err)

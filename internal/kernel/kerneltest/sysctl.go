@@ -66,11 +66,9 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	return nil
 }
 
-// Fixes makes sysctls read-only, like nf_conntrack_max outside the initial network namespace.
-func (f *Fake) Fixes(sysctls ...string) {
+// Fixes makes a sysctl read-only, like nf_conntrack_max outside the initial network namespace, or writable again.
+func (f *Fake) Fixes(sysctl string, fixed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, name := range sysctls {
-		f.fixed[name] = true
-	}
+	f.fixed[sysctl] = fixed
 }

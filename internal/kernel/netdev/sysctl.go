@@ -88,8 +88,10 @@ func (t sysctlTree) writeFile(s kernel.SysctlSetting) error {
 	return errors.Join(err, f.Close())
 }
 
-// fixed reports whether the sysctl is read-only here. Machine-wide sysctls (nf_conntrack_max) are writable only in the initial network
-// namespace.
+// FixedSysctl reports whether only the initial network namespace can set a sysctl below net/, such as nf_conntrack_max, and this is
+// another one.
+func FixedSysctl(name string) bool { return chooseSysctls(mountedSysctls, ownSysctls).fixed(name) }
+
 func (t sysctlTree) fixed(name string) bool {
 	info, err := os.Stat(t.path(name))
 	return err == nil && info.Mode().Perm()&0o222 == 0
@@ -100,10 +102,10 @@ func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	case errors.Is(err, fs.ErrPermission) && fixed:
 		return fmt.Errorf("set sysctl %s: it applies to the whole machine, and can be set only in the host's network namespace; "+
 			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w: %w",
-			s.Name, dotted(s.Name), s.Value, kernel.ErrUnavailable, err)
+			s.Name, s.Dotted(), s.Value, kernel.ErrUnavailable, err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("set sysctl %s: not writable in this container; mount the host's /proc/sys/net writable at %s, "+
-			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), dotted(s.Name), s.Value, err)
+			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), s.Dotted(), s.Value, err)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/ipv4/vs/"):
 		return fmt.Errorf("set sysctl %s: the kernel has no IPVS, or its IPVS lacks this sysctl (run `modprobe ip_vs` on the host): %w: %w",
 			s.Name, kernel.ErrUnavailable, err)
@@ -114,12 +116,4 @@ func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 		return fmt.Errorf("set sysctl %s: %w: %w", s.Name, kernel.ErrUnavailable, err)
 	}
 	return fmt.Errorf("set sysctl %s to %s: %w", s.Name, s.Value, err)
-}
-
-// dotted returns the name as sysctl prints it. A name that contains an interface (eth0.5) needs slashes.
-func dotted(name string) string {
-	if strings.Contains(name, ".") {
-		return name
-	}
-	return strings.ReplaceAll(name, "/", ".")
 }

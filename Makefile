@@ -233,7 +233,7 @@ cluster_clock = -clock='$(or $(LAB_CLOCK),$(if $(filter uml,$(cluster_lab)),skip
 .PHONY: cluster-prepare
 cluster-prepare: lab-bin image
 	@$(lab_bin) install nodes
-	@go build -o $(realcluster) ./e2e/testbed/cmd/realcluster
+	@go build -o $(dir $(realcluster)) ./e2e/testbed/cmd/realcluster ./cmd/kubectl-ipvs
 	@$(realcluster) prepare '$(CURDIR)/$(image)'
 
 .PHONY: cluster

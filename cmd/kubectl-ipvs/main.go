@@ -201,8 +201,8 @@ var examples = map[string]string{
 	"conns":     " -n shop web --node node-1",
 	"top":       " -A --all-nodes\n  kubectl ipvs top -n shop --sort-by active --watch",
 	"status":    " --all-nodes --watch",
-	"preflight": " --all-nodes\n  kubectl ipvs preflight --all-nodes --image registry.example/kube-ipvs:v0.1.0",
-	"cleanup":   " --all-nodes --image registry.example/kube-ipvs:v0.1.0 --dry-run",
+	"preflight": " --all-nodes\n  kubectl ipvs preflight --all-nodes --image registry.example/kube-ipvs/kube-ipvs:v0.1.0",
+	"cleanup":   " --all-nodes --image registry.example/kube-ipvs/kube-ipvs:v0.1.0 --dry-run",
 	"doctor":    " --all-nodes\n  kubectl ipvs doctor --all-nodes -o name",
 	"history":   " --since 10m --failed --repairs",
 }

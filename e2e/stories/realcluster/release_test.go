@@ -14,8 +14,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	s := enter(t)
 	l := s.startLoad()
 	before := s.agents()
-	s.helm("upgrade", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "--reuse-values", "--set", "extraArgs={--log-format=json}")
-	s.agentsReady()
+	s.asPrinted("docs/compatibility.md", "helm upgrade", "reuse-values", "reuse-values --set 'extraArgs={--log-format=json}'") // a change, as in a new version
 	log := s.kubectl("-n", "kube-system", "logs", s.agents()[s.Nodes[0].Name])
 	if !strings.HasPrefix(log, "{") {
 		t.Errorf("the log of the upgraded agent is not JSON:\n%s", log)
@@ -36,7 +35,7 @@ func TestUninstall(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
 	l := s.startLoad()
-	s.helm("uninstall", "kube-ipvs", "--namespace", "kube-system")
+	s.asPrinted("docs/install.md", "helm uninstall")
 	s.eventually("the agent's pods are gone", func() error {
 		if left := s.agents(); len(left) > 0 {
 			return fmt.Errorf("%v", left)
@@ -54,25 +53,17 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// cleanup runs the commands in docs/install.md.
 func (s stage) cleanup(n *realcluster.Node) {
 	s.t.Helper()
 	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {
 		s.t.Errorf("before cleanup, %s has no rules for the Service:\n%s", n.Name, out)
 	}
-	const debugging = "app.kubernetes.io/managed-by=kubectl-debug"
-	s.kubectl("debug", "node/"+n.Name, "--profile=sysadmin", "--image="+realcluster.AgentImage, "--", "kube-ipvs", "cleanup")
-	s.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=2m", "pod", "-l", debugging)
-	if out := s.kubectl("logs", "-l", debugging, "--tail=-1"); out == "" {
-		s.t.Error("kubectl logs shows nothing of the cleanup")
+	if out := s.asPrinted("docs/install.md", "kubectl debug", "NODE", n.Name); !strings.Contains(out, "kube-ipvs0") {
+		s.t.Errorf("the commands show nothing of the cleanup:\n%s", out)
 	}
-	s.eventually("the rules of "+n.Name+" are gone", func() error {
-		if out := s.rules(n); out != "" {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
-	s.kubectl("delete", "pod", "-l", debugging)
+	if out := s.rules(n); out != "" {
+		s.t.Errorf("after cleanup, %s has rules:\n%s", n.Name, out)
+	}
 }
 
 func (s stage) rules(n *realcluster.Node) string {

@@ -73,6 +73,8 @@ const (
 	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
 	// AgentImage is the default image of the chart.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
+	// pagesImage is the same image as the pages name it.
+	pagesImage = "registry.example/kube-ipvs/kube-ipvs:v0.1.0"
 	// KubeProxyImage is used to test migrations to the agent and back.
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
@@ -119,6 +121,6 @@ func makeImages(ctx context.Context, checkout, agent, work string) ([]archive, e
 		{names: []string{invalidImage}, root: root("invalid"), entrypoint: []string{"/" + upstream.InvalidPackets}, environment: path},
 		{names: toolImages, root: root("agnhost"), arguments: []string{"sh"}, environment: path},
 		{names: []string{KubeProxyImage}, root: root("kube-proxy"), entrypoint: []string{"/usr/local/bin/kube-proxy"}, environment: path},
-		{names: []string{AgentImage}, root: agent, entrypoint: start.Entrypoint, arguments: start.Arguments, environment: start.Environment},
+		{names: []string{AgentImage, pagesImage}, root: agent, entrypoint: start.Entrypoint, arguments: start.Arguments, environment: start.Environment},
 	}, nil
 }

@@ -85,6 +85,10 @@ unit-plain:
 	@$(recording) go test $(sequential)
 	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
+.PHONY: docs
+docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT
+	@go run ./e2e/site/cmd '$(or $(OUT),.cache/docs)'
+
 .PHONY: vuln
 vuln: .cache/tools/govulncheck ## Check the code called by the agent for known vulnerabilities; needs vuln.go.dev or GOVULNDB
 	@.cache/tools/govulncheck ./cmd/...
@@ -314,10 +318,6 @@ page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE
 	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 ./e2e/stories/page
 
 ##@ Release
-
-.PHONY: docs
-docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT
-	@go run ./e2e/site/cmd '$(or $(OUT),.cache/docs)'
 
 release release-publish release-dry-run: out = $(abspath $(or $(OUT),.cache/release/$(VERSION)))
 publish = cd e2e/release && go run . publish $1-checkout ../.. -version '$(VERSION)' -image '$(IMAGE)' -charts '$(CHARTS)' -from '$(out)' $(if $(DRAFT),-draft)

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 )
 
 const usage = `usage: release build -version vX.Y.Z [-image REGISTRY/REPOSITORY] [-checkout DIRECTORY] [-draft] [-signed] -out DIRECTORY
@@ -42,8 +41,8 @@ func execute(args []string) error {
 		if err != nil {
 			return err
 		}
-		if missing := b.unsigned(); *signed && len(missing) > 0 {
-			return fmt.Errorf("not set: %s", strings.Join(missing, ", "))
+		if err := b.requireSigned(*signed); err != nil {
+			return err
 		}
 		if *draft {
 			b.markUnproven()

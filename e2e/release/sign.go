@@ -46,23 +46,35 @@ func keysFrom(env func(string) string) (keys, error) {
 	return k, nil
 }
 
-// unsigned lists the empty variables that a signed release needs.
-func (b *build) unsigned() []string {
+// missing lists the variables of the keys that are not set.
+func (k keys) missing() []string {
 	var missing []string
 	for _, need := range []struct {
 		name string
 		set  bool
 	}{
-		{"IMAGE", b.image != ""},
-		{"RELEASE_MINISIGN_KEY", b.keys.minisign != nil},
-		{"RELEASE_COSIGN_KEY", b.keys.cosign != nil},
-		{"RELEASE_PGP_KEY", b.keys.pgp != nil},
+		{"RELEASE_MINISIGN_KEY", k.minisign != nil},
+		{"RELEASE_COSIGN_KEY", k.cosign != nil},
+		{"RELEASE_PGP_KEY", k.pgp != nil},
 	} {
 		if !need.set {
 			missing = append(missing, need.name)
 		}
 	}
 	return missing
+}
+
+// requireSigned returns an error if the build must be signed but would lack a signature. The image's signature contains
+// the image's name.
+func (b *build) requireSigned(required bool) error {
+	missing := b.keys.missing()
+	if b.image == "" {
+		missing = append(missing, "IMAGE")
+	}
+	if required && len(missing) > 0 {
+		return fmt.Errorf("not set: %s", strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 func minisignKey(text []byte, password string) (minisign.PrivateKey, error) {
@@ -125,7 +137,7 @@ func (b *build) checksums() error {
 	for _, f := range files {
 		fmt.Fprintf(&list, "%s  %s\n", f.sum, f.name)
 	}
-	if missing := b.unsigned(); len(missing) > 0 {
+	if missing := b.keys.missing(); len(missing) > 0 {
 		fmt.Println("not set, so the release is not fully signed:", strings.Join(missing, ", "))
 	}
 	file := filepath.Join(b.out, "SHA256SUMS")

@@ -9,6 +9,12 @@
 {{- with $found }}{{ first . }}{{ end }}
 {{- end }}
 
+{{- /* Takes a list: the proxy, its number of nodes, where it runs, and how to switch it off. */}}
+{{- define "kube-ipvs.proxy-found" -}}
+{{- $nodes := index . 1 -}}
+{{- printf "%s runs on %d node%s %s and would undo the work of kube-ipvs: %s" (first .) $nodes (eq $nodes 1 | ternary "" "s") (index . 2) (last .) }}
+{{- end }}
+
 {{- define "kube-ipvs.proxy-daemonsets" -}}
 {{- $found := list }}
 {{- range list
@@ -21,7 +27,7 @@
 {{- $nodes := dig "status" "desiredNumberScheduled" 0 $proxy | int }}
 {{- $divided := and (hasKey $.Values.nodeSelector "kube-ipvs.io/agent") (contains "kube-ipvs.io/agent" (dig "spec" "template" "spec" dict $proxy | toJson)) }}
 {{- if and $nodes (not $divided) }}
-{{- $found = append $found (printf "%s runs on %d node%s (DaemonSet %s) and would undo the work of kube-ipvs: %s" (index . 1) $nodes (eq $nodes 1 | ternary "" "s") (first .) (last .)) }}
+{{- $found = append $found (include "kube-ipvs.proxy-found" (list (index . 1) $nodes (printf "(DaemonSet %s)" (first .)) (last .))) }}
 {{- end }}
 {{- end }}
 {{- toJson $found }}
@@ -56,7 +62,7 @@
   (list $kubelite "(inside MicroK8s' kubelite, which always starts it)" "use the preset microk8s (docs/distributions/microk8s.md)") }}
 {{- $nodes := int (first .) }}
 {{- if $nodes }}
-{{- $found = append $found (printf "kube-proxy runs on %d node%s %s and would undo the work of kube-ipvs: %s" $nodes (eq $nodes 1 | ternary "" "s") (index . 1) (last .)) }}
+{{- $found = append $found (include "kube-ipvs.proxy-found" (list "kube-proxy" $nodes (index . 1) (last .))) }}
 {{- end }}
 {{- end }}
 {{- toJson $found }}

@@ -45,6 +45,9 @@ func NeedRoot(t testing.TB) {
 	require(t, lackOfRoot())
 }
 
+// OnKernel reports whether the lab's kernel belongs to a series, such as 5.10.
+func OnKernel(series string) bool { return strings.HasPrefix(os.Getenv("LAB_KERNEL"), series+".") }
+
 // Seed returns and logs the seed for random tests: $RAPID_SEED or, if that is unset, a new seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()

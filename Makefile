@@ -178,6 +178,14 @@ contain:
 pausing:
 	@go build -tags pause -o $(pausing) ./cmd/kube-ipvs
 
+# The previous version is the newest release or, before the first one, the commit that recorded what the release will leave in the kernel.
+.PHONY: previous
+previous:
+	@rm -rf .cache/previous && mkdir -p .cache/previous/source
+	@ref='$(PREVIOUS)'; : $${ref:=$$(git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || git log -1 --format=%h -- internal/agent/testdata)}; \
+		git archive $$ref go.mod go.sum cmd internal | tar -x -C .cache/previous/source && \
+		go -C .cache/previous/source build -ldflags "-X main.version=previous-$$ref" -o ../kube-ipvs ./cmd/kube-ipvs
+
 # All tests start the agent with the privileges granted by the chart. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
 e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
@@ -186,7 +194,7 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
+e2e: $(if $(prepared),,lab-bin build pausing previous contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
 	@KUBE_IPVS_API='$(API)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages) -$(firewall_tests))' -count='$(COUNT)' -v='$(V)'
@@ -376,7 +384,7 @@ kinds := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$
 one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
 .PHONY: prepare
-prepare: fetch lab-bin build pausing contain upstream next-nft image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
+prepare: fetch lab-bin build pausing previous contain upstream next-nft image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
 	@echo 'building the tests (half a minute, the first time only)' >&2
 	@cd e2e/chart && go tool helm version >/dev/null
 	@$(lab_bin) kernel-test -build -pkg='./internal/... $(sort $(foreach p,$(gate_packages),$(firstword $(subst :, ,$p))))'
@@ -463,6 +471,7 @@ ages: ran
 faults: ## Make each kernel call fail with each error, and make calls fail during random changes
 	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
 
+week_tests := ./e2e/differential:TestWeek ./e2e/stories/services:TestCanary
 # SEED, DAYS, SERVICES and EVENTS: see TestWeek.
 .PHONY: week
 week: export KUBE_IPVS_WEEK_SEED = $(SEED)
@@ -470,8 +479,8 @@ week: export KUBE_IPVS_WEEK_DAYS = $(DAYS)
 week: export KUBE_IPVS_WEEK_SERVICES = $(SERVICES)
 week: export KUBE_IPVS_WEEK_EVENTS = $(EVENTS)
 week: export LAB_HOST_LIMIT = 2h
-week: ## Simulate a random week of a node on a virtual clock; SEED=2 for another week, DAYS=1 for a shorter one
-	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestWeek$$'
+week: ## Simulate a random week of a node on a virtual clock, and days with two versions; SEED=2 for another week, DAYS=1 for a shorter one
+	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 API=small PKG='$(week_tests)'
 
 # Minimize each interesting input for at most a second: with the default of a minute, a few large ones use up the time.
 .PHONY: fuzz

@@ -154,7 +154,7 @@ func (k *killStage) reach(t *testing.T, services string) string {
 	if strings.Contains(agent.Log(), "failed") {
 		t.Errorf("the agent needed more than one sync:\n%s", agent.Log())
 	}
-	return k.state(t)
+	return kernelState(t, k.node)
 }
 
 // mustReach requires the same state as after a start without a kill.
@@ -166,15 +166,21 @@ func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	}
 }
 
-func (k *killStage) state(t *testing.T) string {
+// kernelState returns what the agent wrote to the kernel.
+func kernelState(t *testing.T, node *cluster.Node) string {
 	t.Helper()
 	rules := "iptables-save; ip6tables-save"
 	if cluster.NFTables() {
 		rules = "nft -s list table inet kube-ipvs"
 	}
-	out := k.node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0 | cut -d: -f2-; "+rules)
-	lines := strings.Split(withoutCounters(out), "\n")
-	slices.Sort(lines) // the order of set members and virtual servers is irrelevant
+	out := node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0 | cut -d: -f2-; "+rules)
+	return sorted(withoutCounters(out))
+}
+
+// sorted sorts lines, because the order of set members and virtual servers is irrelevant.
+func sorted(text string) string {
+	lines := strings.Split(text, "\n")
+	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 

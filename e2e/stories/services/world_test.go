@@ -79,10 +79,14 @@ func newWorld(nodes, clients int) (*world, error) {
 
 func (w *world) Close() error { return errors.Join(w.api.Stop(), w.Cluster.Close()) }
 
+func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
+	t.Helper()
+	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
+}
+
 func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
-	args := slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
-	w.agents[node] = node.MustStart(t, args...)
+	w.agents[node] = node.MustStart(t, w.agentCommand(t, node, flags...)...)
 }
 
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {

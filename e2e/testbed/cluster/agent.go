@@ -45,15 +45,21 @@ func DataPlaneFlags() []string {
 	return nil
 }
 
+// VirtualClock reports whether this kernel's clock jumps to the next timer when all programs wait.
+func VirtualClock() (bool, error) {
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	return strings.Contains(string(cmdline), "time-travel=inf-cpu"), err
+}
+
 // NeedPauses is for tests that look for gaps. On a virtual clock, it requires an agent that pauses after each
 // write: otherwise, an update takes no time, and no packet can arrive during it.
 func NeedPauses(t T) {
 	t.Helper()
-	cmdline, err := os.ReadFile("/proc/cmdline")
+	virtual, err := VirtualClock()
 	if err != nil {
 		t.Fatalf("cannot detect a virtual clock: %v", err)
 	}
-	if strings.Contains(string(cmdline), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
+	if virtual && os.Getenv("KUBE_IPVS_PAUSE") == "" {
 		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses; use make e2e PAUSE=1")
 	}
 }
@@ -61,6 +67,11 @@ func NeedPauses(t T) {
 // KilledAfter returns a command that runs the agent and kills it after its n-th write to the kernel.
 func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
+}
+
+// Previous returns a command that runs the previous version of the agent (see the Makefile's target previous).
+func Previous(agent ...string) []string {
+	return append([]string{"env", "KUBE_IPVS_PREVIOUS=1"}, agent...)
 }
 
 // NeedIPVS skips a test of a feature that only IPVS supports.

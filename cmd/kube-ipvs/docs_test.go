@@ -72,7 +72,7 @@ func TestCommandReference(t *testing.T) {
 
 // foreignFlags are other programs' flags that the pages mention without naming the program.
 var foreignFlags = map[string]string{
-	"--ctstate": "iptables", "--disable": "k3s", "--disable-agent": "k3s", "--dst-type": "iptables", "--insecure-ignore-tlog": "cosign",
+	"--ctstate": "iptables", "--disable": "k3s", "--disable-agent": "k3s", "--dst-type": "iptables", "--ip-masq": "flanneld", "--insecure-ignore-tlog": "cosign",
 	"--register-with-taints": "kubelet", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm", "--skip-phases": "kubeadm",
 }
 

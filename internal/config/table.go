@@ -208,7 +208,7 @@ var table = []setting{
 	{path: "enableProfiling", flag: "profiling", kubeProxy: sameField, byDefault: "false", applies: afterRestart,
 		value:   func(s *Settings) value { return boolean(&s.Profiling) },
 		meaning: "serve /debug/pprof/ on the metrics server"},
-	{path: "metrics.servicePorts", flag: "metrics-service-ports", byDefault: "1000", applies: afterRestart,
+	{path: "metrics.servicePorts", flag: "metrics-service-ports", byDefault: "0", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.MetricsServicePorts, 0, math.MaxInt32) },
 		meaning: "maximum number of Service ports with traffic metrics; 0 disables them"},
 	{path: "metrics.endpoints", flag: "metrics-endpoints", byDefault: "0", applies: afterRestart,

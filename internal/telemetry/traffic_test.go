@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -262,14 +264,17 @@ func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	}
 	n := uint64(0)
 	cfg := testConfig()
-	cfg.Traffic = Traffic{ServicePorts: limit, Read: func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
+	read := func(context.Context, bool) (map[kernel.ServerKey]Counted, error) {
 		n++
 		counted := make(map[kernel.ServerKey]Counted, len(servers))
 		for i, key := range servers {
 			counted[key] = Counted{Counters: Counters{uint64(i) * n, n, n, n, n}}
 		}
 		return counted, nil
-	}}
+	}
+	if limit > 0 {
+		cfg.Traffic = Traffic{ServicePorts: limit, Read: read}
+	}
 	m := newMetrics(cfg)
 	registry := prometheus.NewRegistry()
 	m.register(registry)
@@ -297,6 +302,30 @@ func TestScrapeAllocatesNoLabels(t *testing.T) {
 	}
 }
 
+// TestSeriesGrowOnlyByASetting: without traffic metrics, which are off by default, more Services add no series.
+func TestSeriesGrowOnlyByASetting(t *testing.T) {
+	series := func(services, limit int) int { return strings.Count(gunzip(t, scraped(t, services, limit)()), "\n") }
+	if few, many := series(10, 0), series(1000, 0); few != many {
+		t.Errorf("%d lines with 10 Services, %d with 1,000", few, many)
+	}
+	if without, with := series(10, 0), series(10, 10); with <= without {
+		t.Errorf("%d lines without traffic metrics, %d with them", without, with)
+	}
+}
+
+func gunzip(t *testing.T, zipped string) string {
+	t.Helper()
+	r, err := gzip.NewReader(strings.NewReader(zipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestReusedAddressNamesItsPod: if a new pod reuses an endpoint's address, the series name the new pod.
 func TestReusedAddressNamesItsPod(t *testing.T) {
 	const server = "10.96.0.1:443"
@@ -314,7 +343,7 @@ func TestReusedAddressNamesItsPod(t *testing.T) {
 }
 
 func BenchmarkScrape(b *testing.B) {
-	for _, size := range []struct{ services, limit int }{{1_000, 1_000}, {10_000, 1_000}, {10_000, 10_000}} {
+	for _, size := range []struct{ services, limit int }{{10_000, 0}, {1_000, 1_000}, {10_000, 1_000}, {10_000, 10_000}} {
 		b.Run(fmt.Sprintf("%d Services, %d with series", size.services, size.limit), func(b *testing.B) {
 			scrape := scraped(b, size.services, size.limit)
 			b.ReportAllocs()

@@ -71,7 +71,7 @@ func newStage(t *testing.T) *stage {
 	s.apply(t, "all.yaml", s.all())
 	s.socket = filepath.Join(s.dir, "run", "agent.sock")
 	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
-		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket)
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket, "--metrics-service-ports", "100")
 	s.agent.AwaitLog(t, patience, "initial sync complete")
 	return s
 }

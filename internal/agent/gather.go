@@ -18,7 +18,9 @@ type reader struct {
 	cfg    *Config
 	source Source
 	kernel Kernel
-	moved  bool
+	// moved is true if the node's addresses or networks may differ from node, which is nil before the first read.
+	moved bool
+	node  *kernel.Node
 	// lostAddresses is the time at which the node lost its last address, or zero while it has any.
 	lostAddresses  time.Time
 	listed, probed time.Time
@@ -34,7 +36,7 @@ func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
 	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version}
-	if r.moved || s.full() {
+	if s.reads || r.moved || s.audit != nil && !s.audit.confirms(r.node) {
 		failed.addresses = r.readAddresses(ctx, s.now, c, &facts)
 	}
 	c.Learn(facts)
@@ -60,7 +62,7 @@ func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cl
 	if facts.Network = network; network == nil {
 		facts.Network = kernel.Network{}
 	}
-	r.moved = false
+	r.moved, r.node = false, &kernel.Node{Addresses: addrs, Network: network}
 	return nil
 }
 

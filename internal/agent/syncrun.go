@@ -47,6 +47,11 @@ type audit struct {
 	took        time.Duration
 }
 
+// confirms reports whether the audit found the node's addresses and networks unchanged. Only an audit reads them without delaying changes.
+func (a *audit) confirms(node *kernel.Node) bool {
+	return a.err == nil && a.differences.Node != nil && node != nil && a.differences.Node.Equal(node)
+}
+
 // failure returns the error of the audit that ended before this sync. The known state stays valid after an error.
 func (a *audit) failure() error {
 	if a == nil || a.err == nil {

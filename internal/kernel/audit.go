@@ -29,6 +29,8 @@ type Differences struct {
 	Addresses map[netip.Addr]struct{}
 	// Base contains the remaining state, even if nothing differs.
 	Base State
+	// Node is nil if the node's addresses and networks could not be read.
+	Node *Node
 }
 
 // Comparer compares each read with the previous one. The zero value is ready to use.

@@ -2,9 +2,21 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
+
+// Node contains the addresses of the node's own interfaces, sorted, and what its networks use.
+type Node struct {
+	Addresses []netip.Addr
+	Network   Network
+}
+
+// Equal compares two nodes.
+func (n *Node) Equal(o *Node) bool {
+	return slices.Equal(n.Addresses, o.Addresses) && maps.Equal(n.Network, o.Network)
+}
 
 // Network maps the gateways and reserved addresses of this node's networks, and its nameservers, to their roles. If kube-ipvs0 had such an
 // address, the address would become local, and the node would lose its routes through the address, or its DNS.

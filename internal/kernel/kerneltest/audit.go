@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -35,7 +37,9 @@ func (f *Fake) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differenc
 		f.comparer = kernel.Comparer{}
 		return nil, err
 	}
-	return f.comparer.Compare(fresh, asked, found), nil
+	d := f.comparer.Compare(fresh, asked, found)
+	d.Node = &kernel.Node{Addresses: slices.SortedFunc(maps.Keys(f.nodeAddrs), netip.Addr.Compare), Network: maps.Clone(f.network)}
+	return d, nil
 }
 
 func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {

@@ -63,4 +63,9 @@ func (b *bench) tells(asked kernel.Audit, addresses bool, sets []string, servers
 	}
 	holds(b, "sets", read.Sets, d.Base.Sets)
 	holds(b, "sysctls", read.Sysctls, d.Base.Sysctls)
+	own, err := b.NodeAddresses(context.Background())
+	if err != nil || d.Node == nil {
+		b.Fatal("the audit, or the kernel, has no addresses of the node", err)
+	}
+	holds(b, "the node's addresses", own, d.Node.Addresses)
 }

@@ -50,5 +50,7 @@ func (a *auditor) audit(ctx context.Context, asked kernel.Audit) (*kernel.Differ
 		a.comparer = kernel.Comparer{}
 		return nil, err
 	}
-	return a.comparer.Compare(fresh, asked, found), nil
+	d := a.comparer.Compare(fresh, asked, found)
+	d.Node, _ = a.netdev.Node(ctx) // the agent's loop reads it again, and reports the error
+	return d, nil
 }

@@ -40,7 +40,7 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 // readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly
 // all of them are on this device.
 func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
-	payloads, err := b.dumpAddresses(ctx, family)
+	payloads, err := b.dump(ctx, addressesRequest(family))
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,29 @@ func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, in
 	return nil
 }
 
-func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, error) {
-	return b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)})
+// addressesOf returns the addresses of all interfaces that keep selects. It stores no others, because kube-ipvs0 may have thousands.
+func (b *Backend) addressesOf(ctx context.Context, keep func(address) bool) (found []address, err error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		before := len(found)
+		err := uninterrupted(func() error {
+			found = found[:before]
+			return b.addrs.Walk(ctx, addressesRequest(family), func(payload []byte) error {
+				a, err := parseAddress(payload)
+				if err == nil && keep(a) {
+					found = append(found, a)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func addressesRequest(family uint8) nlbatch.Request {
+	return nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)}
 }
 
 // applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because the result is the same.

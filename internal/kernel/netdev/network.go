@@ -57,22 +57,11 @@ func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error 
 	if err != nil {
 		return err
 	}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		payloads, err := b.dumpAddresses(ctx, family)
-		if err != nil {
-			return err
-		}
-		for _, payload := range payloads {
-			a, err := parseAddress(payload)
-			if err != nil {
-				return err
-			}
-			if a.index != index && a.ofNode() {
-				addSubnet(network, a)
-			}
-		}
+	found, err := b.addressesOf(ctx, func(a address) bool { return a.index != index && a.ofNode() })
+	for _, a := range found {
+		addSubnet(network, a)
 	}
-	return nil
+	return err
 }
 
 // addSubnet adds the reserved addresses of the network that an interface address is in. A network of at most two

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -30,6 +28,19 @@ func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	}
 }
 
+// Node reads the node's addresses and networks.
+func (b *Backend) Node(ctx context.Context) (*kernel.Node, error) {
+	addrs, err := b.NodeAddresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	network, err := b.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &kernel.Node{Addresses: addrs, Network: network}, nil
+}
+
 // nodeAddresses is one attempt. The result is not stable if kube-ipvs0 was recreated in the meantime, because virtual addresses could then
 // count as the node's.
 func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable bool, err error) {
@@ -37,28 +48,19 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	if err != nil {
 		return nil, false, err
 	}
-	virtual := map[int]bool{before: true}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		payloads, err := b.dumpAddresses(ctx, family)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, payload := range payloads {
-			a, err := parseAddress(payload)
-			if err != nil {
+	found, err := b.addressesOf(ctx, func(a address) bool { return a.index != before && a.ofNode() && !a.tentative })
+	if err != nil {
+		return nil, false, err
+	}
+	virtual := map[int]bool{}
+	for _, a := range found {
+		if _, known := virtual[a.index]; !known {
+			if virtual[a.index], err = b.isVirtual(a.index); err != nil {
 				return nil, false, err
 			}
-			if !a.ofNode() || a.tentative {
-				continue
-			}
-			if _, known := virtual[a.index]; !known {
-				if virtual[a.index], err = b.isVirtual(a.index); err != nil {
-					return nil, false, err
-				}
-			}
-			if !virtual[a.index] {
-				addrs = append(addrs, a.addr)
-			}
+		}
+		if !virtual[a.index] {
+			addrs = append(addrs, a.addr)
 		}
 	}
 	after, err := b.ourIndex()

@@ -18,7 +18,7 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	a := &auditor{}
 	var errs [2]error
 	a.reader, errs[0] = newReader(cfg, beside.rules, beside.netdev.NewReader)
-	a.thread, errs[1] = newThread()
+	a.thread, errs[1] = newBackgroundThread()
 	if err := errors.Join(errs[:]...); err != nil {
 		return a, err
 	}

@@ -22,7 +22,7 @@ func newSummarizer(cfg Config, beside *Kernel) (*summarizer, error) {
 	var errs [3]error
 	s.servers, errs[0] = openServerSummaries(cfg)
 	s.tables, errs[1] = openSummaries(cfg, beside.iptables)
-	s.thread, errs[2] = newThread()
+	s.thread, errs[2] = newBackgroundThread()
 	return s, errors.Join(errs[:]...)
 }
 

@@ -13,23 +13,34 @@ import (
 // thread runs jobs one at a time on a dedicated OS thread. Closing the channel ends the thread.
 type thread chan func()
 
-// The new thread is in the network namespace of the calling thread.
-func newThread() (thread, error) {
+// newThread starts a thread in the network namespace of the calling thread.
+func newThread() (thread, error) { return newThreadAt(0) }
+
+// newBackgroundThread starts a thread whose jobs take long, and give way to the rest of the program. The programs that a job runs would, too.
+func newBackgroundThread() (thread, error) {
+	const nice = 10
+	return newThreadAt(nice)
+}
+
+func newThreadAt(nice int) (thread, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("open this network namespace: %w", err)
 	}
 	defer ns.Close()
 	t, ready := make(thread), make(chan error)
-	go t.work(ns, ready)
+	go t.work(ns, nice, ready)
 	return t, <-ready
 }
 
-func (t thread) work(ns *os.File, ready chan<- error) {
+func (t thread) work(ns *os.File, nice int, ready chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread may be in a different namespace than the rest of the process
 	if err := enter(ns); err != nil {
 		ready <- err
 		return
+	}
+	if nice > 0 {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) // without it, jobs only delay other work for longer
 	}
 	ready <- nil
 	for job := range t {

@@ -7,8 +7,30 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
+
+// Audits and quick checks give way to changes: the kernel prefers every other thread of the agent.
+func TestBackgroundThreadsGiveWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		start func() (thread, error)
+		nice  int
+	}{"ordinary": {newThread, 0}, "background": {newBackgroundThread, 10}} {
+		worker, err := c.start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer close(worker)
+		worker.do(func() {
+			const none = 20 // getpriority(2) returns 20 - nice
+			if priority, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Gettid()); err != nil || none-priority != c.nice {
+				t.Errorf("%s: nice value %d, want %d (%v)", name, none-priority, c.nice, err)
+			}
+		})
+	}
+}
 
 // If a program that removes old rules hangs and cannot be killed, the agent does not wait for it, even while stopping.
 func TestOldRulesHang(t *testing.T) {

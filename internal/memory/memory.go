@@ -10,9 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the heap's
-// growth and limit after each collection, until the context ends. It does not override GOGC and GOMEMLIMIT from the
-// environment.
+// Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the memory limit
+// after each collection, until the context ends. It does not override GOGC and GOMEMLIMIT from the environment.
 func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string, log *zap.Logger) {
 	select {
 	case <-ctx.Done():
@@ -67,13 +66,17 @@ type keeper struct {
 
 func (k *keeper) adapt() {
 	now := read()
-	k.tuning = k.tuning.next(now.live, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
+	k.tuning = k.tuning.next(now.live, now.fixed, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
 	k.usage = now
-	if k.ownPercent {
-		debug.SetGCPercent(k.tuning.percent)
-	}
-	if k.ownLimit {
+	switch {
+	case k.ownLimit && k.ownPercent:
 		debug.SetMemoryLimit(k.tuning.limit)
+		// The limit alone triggers collections. Otherwise, the runtime would also collect every two minutes.
+		debug.SetGCPercent(-1)
+	case k.ownLimit:
+		debug.SetMemoryLimit(k.tuning.limit)
+	case k.ownPercent:
+		debug.SetGCPercent(k.tuning.percent)
 	}
 }
 
@@ -82,6 +85,8 @@ type usage struct {
 	at time.Time
 	// live is the size of the heap after the last collection, in bytes.
 	live uint64
+	// fixed is the size of the runtime's memory outside the heap: stacks and its own tables.
+	fixed uint64
 	// cost is the CPU time of all collections, except on otherwise idle CPUs.
 	cost time.Duration
 }
@@ -89,8 +94,14 @@ type usage struct {
 func read() usage {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
 	}
 	metrics.Read(samples)
 	seconds := samples[1].Value.Float64() - samples[2].Value.Float64()
-	return usage{time.Now(), samples[0].Value.Uint64(), time.Duration(seconds * float64(time.Second))}
+	fixed := samples[3].Value.Uint64()
+	for _, heap := range samples[4:] {
+		fixed -= heap.Value.Uint64()
+	}
+	return usage{time.Now(), samples[0].Value.Uint64(), fixed, time.Duration(seconds * float64(time.Second))}
 }

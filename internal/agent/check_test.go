@@ -166,12 +166,12 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 		w.config.CheckInterval, w.config.AuditInterval = time.Second, 10*time.Second
 		w.put(web("10.244.0.1"))
 		w.start()
-		w.fake.SlowAudits(200*time.Millisecond, 1)
+		w.fake.SlowAudits(50*time.Millisecond, 1)
 		w.sleep(30 * time.Second) // two audits; the first took no time
 		w.fake.TakeCounts()
 		w.sleep(1000 * time.Second)
 		if c := w.fake.TakeCounts(); c.Reads < 9 || c.Reads > 11 {
-			w.Errorf("%d audits of 200 ms in 1000 s, want one in 100 s", c.Reads)
+			w.Errorf("%d audits of 50 ms in 1000 s, want one in 100 s", c.Reads)
 		}
 	})
 }

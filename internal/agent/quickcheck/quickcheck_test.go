@@ -93,6 +93,12 @@ func TestNextTakesTurns(t *testing.T) {
 			t.Fatalf("%d of %d virtual servers had a turn", len(seen), len(known))
 		}
 	}
+	for i := range few {
+		known[kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}), 80), Protocol: inet.TCP}] = kernel.ObservedServer{}
+	}
+	if n := len(c.Next(known)); n != 1 {
+		t.Errorf("a check compares %d of %d virtual servers", n, len(known))
+	}
 	if n := testing.AllocsPerRun(9, func() { c.Next(known) }); n > 1 {
 		t.Errorf("%v allocations", n)
 	}

@@ -14,7 +14,7 @@ const (
 	minBetweenReads = time.Second
 	// While quick checks succeed, audits that find nothing become less frequent, so that reads take at most 1/share
 	// of the time. longest is the maximum time between two audits. Some changes can only be found by audits.
-	share   = 500
+	share   = 2000
 	longest = 5 * time.Minute
 )
 

@@ -35,7 +35,7 @@ func TestLongAuditsAreRare(t *testing.T) {
 		want         time.Duration
 	}{
 		{10 * time.Millisecond, true, false, time.Minute},
-		{200 * time.Millisecond, true, false, 100 * time.Second},
+		{50 * time.Millisecond, true, false, 100 * time.Second},
 		{10 * time.Second, true, false, longest},
 		{10 * time.Second, false, false, time.Minute}, // the audit found drift, or quick checks are off
 		{10 * time.Second, true, true, time.Minute},

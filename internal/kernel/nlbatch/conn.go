@@ -126,13 +126,19 @@ func notSent(errs []error, cause error) {
 	}
 }
 
-// exchange sends one batch and collects the response to each request. An error means that the connection is unusable.
+// exchange sends one batch and collects the responses. It requests an acknowledgment only of the last request. The kernel
+// handles requests in order, and reports failures even if it need not acknowledge success, so each earlier request without a
+// response has succeeded. An error means that the connection is unusable.
 func (c *Conn) exchange(ctx context.Context, reqs []Request, errs []error, take func(int, Message)) error {
 	first := c.seq + 1
 	c.out = c.out[:0]
-	for _, r := range reqs {
+	for i, r := range reqs {
 		c.seq++
-		c.out = appendRequest(c.out, r, unix.NLM_F_REQUEST|unix.NLM_F_ACK, c.seq)
+		flags := uint16(unix.NLM_F_REQUEST)
+		if i == len(reqs)-1 {
+			flags |= unix.NLM_F_ACK
+		}
+		c.out = appendRequest(c.out, r, flags, c.seq)
 	}
 	if err := c.sock.send(c.out); err != nil {
 		notSent(errs, err)
@@ -140,7 +146,7 @@ func (c *Conn) exchange(ctx context.Context, reqs []Request, errs []error, take 
 	}
 	c.stats.Requests += uint64(len(reqs))
 	c.stats.Sends++
-	w := &window{first: first, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: take}
+	w := &window{first: first, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), lastOnly: true, take: take}
 	for w.left > 0 {
 		if err := c.receive(ctx, w.message); err != nil {
 			w.giveUp(err)
@@ -156,6 +162,8 @@ type window struct {
 	errs     []error
 	answered []bool
 	left     int
+	// lastOnly is true if only the last request is acknowledged.
+	lastOnly bool
 	take     func(int, Message)
 }
 
@@ -173,7 +181,9 @@ func (w *window) message(h header, payload []byte) error {
 		}
 		w.errs[i] = refusal
 		w.answered[i] = true
-		w.left--
+		if w.left--; w.lastOnly && int(i) == len(w.answered)-1 {
+			w.left = 0
+		}
 	default:
 		w.take(int(i), Message{Type: h.typ, Payload: payload})
 	}

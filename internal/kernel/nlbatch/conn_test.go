@@ -30,6 +30,25 @@ func TestDoAttributesErrors(t *testing.T) {
 	}
 }
 
+// Only the last request of each send is acknowledged, because answers are a large part of a write's cost.
+func TestOneAnswerPerSend(t *testing.T) {
+	s := &fakeSocket{answer: ackAll(0)}
+	answered := 0
+	all := s.answer
+	s.answer = func(h header, b []byte) [][]byte {
+		if h.flags&unix.NLM_F_ACK != 0 {
+			answered++
+		}
+		return all(h, b)
+	}
+	if err := errors.Join(fakeConn(s).Do(t.Context(), requests(600))...); err != nil {
+		t.Fatal(err)
+	}
+	if answered != len(s.sent) {
+		t.Errorf("%d answers to %d sends", answered, len(s.sent))
+	}
+}
+
 func TestChunks(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -64,7 +83,7 @@ func TestChunks(t *testing.T) {
 func TestFailureClosesTheConnection(t *testing.T) {
 	two := func(h header, _ []byte) [][]byte {
 		if h.seq <= 2 {
-			return [][]byte{ack(h, 0, "")}
+			return [][]byte{ack(h, unix.EEXIST, "")}
 		}
 		return nil
 	}
@@ -79,11 +98,11 @@ func TestFailureClosesTheConnection(t *testing.T) {
 			if h.seq > 2 {
 				h.seq += 1000
 			}
-			return [][]byte{ack(h, 0, "")}
+			return [][]byte{ack(h, unix.EEXIST, "")}
 		}}, nil},
 		{"answered twice", &fakeSocket{answer: func(h header, b []byte) [][]byte {
 			if h.seq == 2 {
-				return [][]byte{ack(h, 0, ""), ack(h, 0, "")}
+				return [][]byte{ack(h, unix.EEXIST, ""), ack(h, unix.EEXIST, "")}
 			}
 			return two(h, b)
 		}}, nil},
@@ -102,11 +121,11 @@ func TestFailureClosesTheConnection(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
 				errs := c.Do(ctx, requests(6))
-				for i, want := range []error{nil, nil, errOutcomeUnknown, errOutcomeUnknown, ErrNotSent, ErrNotSent} {
+				for i, want := range []error{unix.EEXIST, unix.EEXIST, errOutcomeUnknown, errOutcomeUnknown, ErrNotSent, ErrNotSent} {
 					if !errors.Is(errs[i], want) {
 						t.Errorf("request %d: %v, want %v", i, errs[i], want)
 					}
-					if want != nil && !errors.Is(errs[i], tt.cause) && tt.cause != nil {
+					if i >= 2 && !errors.Is(errs[i], tt.cause) && tt.cause != nil {
 						t.Errorf("request %d: %v, want cause %v", i, errs[i], tt.cause)
 					}
 				}

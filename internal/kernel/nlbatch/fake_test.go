@@ -27,8 +27,13 @@ func (s *fakeSocket) send(b []byte) error {
 	count := 0
 	err := eachMessage(b, func(h header, payload []byte) error {
 		count++
-		if s.answer != nil {
-			s.inbox = append(s.inbox, s.answer(h, payload)...)
+		if s.answer == nil {
+			return nil
+		}
+		for _, answer := range s.answer(h, payload) {
+			if h.flags&unix.NLM_F_ACK != 0 || !succeeded(answer) { // the kernel reports every failure
+				s.inbox = append(s.inbox, answer)
+			}
 		}
 		return nil
 	})
@@ -80,6 +85,12 @@ func datagram(typ, flags uint16, seq uint32, payload []byte) []byte {
 	b = n.AppendUint32(b, seq)
 	b = append(n.AppendUint32(b, 0), payload...)
 	return appendPadding(b, len(payload))
+}
+
+func succeeded(answer []byte) bool {
+	const typ, code = 4, unix.SizeofNlMsghdr
+	n := binary.NativeEndian
+	return n.Uint16(answer[typ:]) == unix.NLMSG_ERROR && len(answer) > code+4 && n.Uint32(answer[code:]) == 0
 }
 
 // ack is an acknowledgement, or a refusal with an explanation, as the kernel sends it with NETLINK_CAP_ACK.

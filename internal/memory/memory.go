@@ -10,17 +10,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the memory limit
-// after each collection, until the context ends. It does not override GOGC and GOMEMLIMIT from the environment.
+// Run adapts the memory limit after each collection, until the context ends. When the agent is ready, Run returns unused
+// memory to the operating system. It does not override GOGC and GOMEMLIMIT from the environment.
 func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string, log *zap.Logger) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-ready:
-	}
-	debug.FreeOSMemory() // also runs a collection
-	log.Debug("returned memory to the operating system")
-	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOMEMLIMIT") == "", usage: read()}
+	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOMEMLIMIT") == "", starting: true}
 	k.adapt()
 	collected := make(chan struct{}, 1)
 	notify(ctx, collected)
@@ -30,10 +23,16 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 		select {
 		case <-ctx.Done():
 			return
+		case <-ready:
+			ready = nil
+			debug.FreeOSMemory() // also runs a collection
+			log.Debug("returned memory to the operating system")
+			k.starting, k.tuning, k.usage = false, tuning{}, read()
+			k.adapt()
 		case <-collected:
 			k.adapt()
 		case <-quiet.C:
-			if k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval/2 {
+			if !k.starting && k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval/2 {
 				k.adapt() // a lower limit triggers the next collection
 			}
 		}
@@ -60,13 +59,19 @@ func notify(ctx context.Context, collected chan<- struct{}) {
 
 type keeper struct {
 	ownPercent, ownLimit bool
-	tuning               tuning
-	usage                usage
+	// starting is true until the agent is ready.
+	starting bool
+	tuning   tuning
+	usage    usage
 }
 
 func (k *keeper) adapt() {
 	now := read()
-	k.tuning = k.tuning.next(now.live, now.fixed, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
+	if k.starting {
+		k.tuning = starting(now.live, now.fixed)
+	} else {
+		k.tuning = k.tuning.next(now.live, now.fixed, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
+	}
 	k.usage = now
 	switch {
 	case k.ownLimit && k.ownPercent:

@@ -100,6 +100,16 @@ func TestEnvironmentTakesPrecedence(t *testing.T) {
 	}
 }
 
+// TestStarting: until the agent is ready, the heap may always grow to twice its live size, and to 32 MB in any case.
+func TestStarting(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		live, fixed := rapid.Uint64Range(0, 1<<40).Draw(t, "live"), rapid.Uint64Range(0, 1<<30).Draw(t, "fixed")
+		if now := starting(live, fixed); now.limit < 2*int64(live)+int64(fixed) || now.limit < 32<<20 {
+			t.Fatalf("%+v with %d live bytes", now, live)
+		}
+	})
+}
+
 // TestTuning: for any measurements, the limit leaves room for the growth allowed by the percentage. An idle agent returns to
 // at most 1.3 times the live heap plus 4 MB and the fixed memory, and an agent with expensive collections collects less often.
 func TestTuning(t *testing.T) {

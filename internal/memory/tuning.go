@@ -5,6 +5,10 @@ import "time"
 const (
 	// minPercent is the growth of an idle agent's heap beyond its live size. Go's own default is 100.
 	minPercent = 20
+	// startPercent is the growth until the agent is ready. Until then, memory up to startLimit is never collected, because
+	// nearly everything that a small cluster allocates in that time stays in use.
+	startPercent = 100
+	startLimit   = 32 << 20
 	// maxPercent limits how much memory the agent may use to collect less often.
 	maxPercent = 800
 	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
@@ -24,6 +28,13 @@ type tuning struct {
 	limit int64
 }
 
+// starting returns the tuning after a collection before the agent is ready.
+func starting(live, fixed uint64) tuning {
+	t := tuned(startPercent, live, fixed)
+	t.limit = max(t.limit, startLimit)
+	return t
+}
+
 // next returns the tuning after a collection. live is the size of the heap that it left, and fixed the size of the
 // runtime's other memory, in bytes. cost is the CPU time of collections during the time elapsed since the previous call.
 func (t tuning) next(live, fixed uint64, cost, elapsed time.Duration) tuning {
@@ -34,5 +45,9 @@ func (t tuning) next(live, fixed uint64, cost, elapsed time.Duration) tuning {
 	case fraction < lowCost:
 		percent = max(percent/2, minPercent)
 	}
+	return tuned(percent, live, fixed)
+}
+
+func tuned(percent int, live, fixed uint64) tuning {
 	return tuning{percent, int64(live) + int64(live)*int64(percent)/100 + int64(live)/fragments + int64(fixed) + slack}
 }

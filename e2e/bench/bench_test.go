@@ -74,6 +74,9 @@ func measure(t *testing.T, which string) *Result {
 	measures := []func(*testing.T, *Result){b.settle, b.idle, b.changes, b.rollout}
 	if slices.Contains(parts, "packets") {
 		result.Start, measures = nil, []func(*testing.T, *Result){b.settle, b.packets}
+		if p.name == "kube-ipvs" {
+			measures = append(measures, b.flows)
+		}
 	}
 	for _, measure := range measures {
 		measure(t, result)

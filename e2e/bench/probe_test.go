@@ -152,11 +152,14 @@ func connect(at netip.AddrPort, use func(fd int) error) error {
 	return use(fd)
 }
 
-// first measures the first packets of UDP flows to each address.
+// first measures the first packets of UDP flows to each address. No two flows have the same source port: the kernel would choose some ports
+// again, and connection tracking would know these flows.
 func (p probe) first() ([]time.Duration, error) {
+	port := 1023
 	return p.each(func(at netip.AddrPort) error {
 		for range p.Count {
-			fd, err := datagrams(at)
+			port++
+			fd, err := datagrams(at, port)
 			if err != nil {
 				return err
 			}
@@ -172,7 +175,7 @@ func (p probe) first() ([]time.Duration, error) {
 // later measures the subsequent packets of a UDP flow.
 func (p probe) later() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
-		fd, err := datagrams(at)
+		fd, err := datagrams(at, 0)
 		if err != nil {
 			return err
 		}
@@ -197,10 +200,14 @@ func (p probe) each(do func(netip.AddrPort) error) ([]time.Duration, error) {
 	return times, nil
 }
 
-func datagrams(at netip.AddrPort) (int, error) {
+// datagrams opens a socket. If port is 0, the kernel chooses the source port.
+func datagrams(at netip.AddrPort, port int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port}); err != nil {
+		return 0, fmt.Errorf("bind to port %d: %w", port, err)
 	}
 	return fd, unix.Connect(fd, sockaddr(at))
 }

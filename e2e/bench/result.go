@@ -19,6 +19,7 @@ type Result struct {
 	Changes *Changes `json:"changes,omitempty"`
 	Rollout *Rollout `json:"rollout,omitempty"`
 	Packets *Packets `json:"packets,omitempty"`
+	Flows   *Flows   `json:"flows,omitempty"`
 }
 
 // Start contains times from the start of the program until a pod can connect. Zero means that it took longer than
@@ -65,6 +66,19 @@ type Packets struct {
 	DirectFirst Cost `json:"directFirst"`
 	Later       Cost `json:"later"` // a later packet of a flow without replies
 	Direct      Cost `json:"direct"`
+}
+
+// Flows is the cost of kube-ipvs flows for connections with one datagram each.
+type Flows struct {
+	// Opening is the cost of opening one of the Opened connections, as fast as possible, while the command runs on the same CPU. The
+	// command then printed Printed connections, with the cost Print for each, and Losses times that events were lost.
+	Opened  int  `json:"opened"`
+	Opening Cost `json:"opening"`
+	Printed int  `json:"printed"`
+	Print   Cost `json:"print"`
+	Losses  int  `json:"losses"`
+	// Buffered is the number of events that the kernel keeps while the command is stopped.
+	Buffered int `json:"buffered"`
 }
 
 type (

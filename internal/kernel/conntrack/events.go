@@ -26,7 +26,7 @@ const (
 	timestampStart       = 1
 	timestampStop        = 2
 
-	// eventBuffer has room for some 10,000 events while the reader is busy.
+	// eventBuffer has room for some 26,000 events while the reader is busy.
 	eventBuffer = 16 << 20
 )
 

@@ -15,11 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 var protocols = []inet.Protocol{inet.UDP, inet.SCTP}
@@ -369,6 +371,37 @@ func TestWatch(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// If the program does not read in time, the kernel drops events, and the program learns of it.
+func TestWatchReportsLosses(t *testing.T) {
+	open(t)
+	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
+	const opened = 1000
+	sub, err := nlbatch.Subscribe(unix.NETLINK_NETFILTER, groupNew|groupDestroy, 64<<10, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range opened {
+		conn, err := net.Dial("udp", "127.0.0.1:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	lost, more := false, false
+	err = watch(ctx, sub, func(kernel.FlowEvent) {
+		more = lost
+		stop()
+	}, func() { lost = true })
+	if err != nil || !more {
+		t.Errorf("losses were reported: %t; an event followed: %t; error %v", lost, more, err)
 	}
 }
 

@@ -41,6 +41,7 @@ func TestInstall(t *testing.T) {
 		"-o", "custom-columns=:status.containerStatuses[0].ready,:status.containerStatuses[0].restartCount"); strings.TrimSpace(out) != "true   0\ntrue   0" {
 		t.Errorf("the agent's containers are not ready or have restarted (ready, restarts):\n%s", out)
 	}
+	s.asPrinted("docs/install.md", "helm test")
 }
 
 // TestDNS queries the cluster's DNS through its Service.

@@ -47,6 +47,7 @@ type Cluster struct {
 	Nodes    []*Node
 
 	zones       int
+	joined      int    // number of nodes so far, including removed ones
 	out, dir    string // directories for logs, and for all other files
 	kubeconfig  string
 	controllers []*process
@@ -111,7 +112,8 @@ func (c *Cluster) connect() error {
 }
 
 func (c *Cluster) join() (*Node, error) {
-	n := newNode(c, len(c.Nodes)+1)
+	c.joined++
+	n := newNode(c, c.joined)
 	if err := n.connect(); err != nil {
 		return nil, err
 	}
@@ -124,12 +126,13 @@ func (c *Cluster) join() (*Node, error) {
 	return n, divideCPU(n.Name)
 }
 
-// AddNode adds a node and starts its kubelet.
-func (c *Cluster) AddNode() (*Node, error) {
+// AddNode adds a node and starts its kubelet with additional flags.
+func (c *Cluster) AddNode(kubeletFlags ...string) (*Node, error) {
 	n, err := c.join()
 	if err != nil {
 		return nil, err
 	}
+	n.kubeletFlags = kubeletFlags
 	if err := n.boot(store(c.Checkout)); err != nil {
 		return nil, err
 	}

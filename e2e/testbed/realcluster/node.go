@@ -42,6 +42,7 @@ type Node struct {
 	holder              *process // its first process
 	containerd, kubelet *process
 	DNS                 string // DNS server in the kubelet's configuration
+	kubeletFlags        []string
 }
 
 func newNode(c *Cluster, index int) *Node {
@@ -190,7 +191,7 @@ func (n *Node) StartKubelet() (err error) {
 	if n.zone != "" {
 		args = append(args, "--node-labels="+corev1.LabelTopologyZone+"="+n.zone)
 	}
-	n.kubelet, err = start(n.log("kubelet"), n.Command(args...))
+	n.kubelet, err = start(n.log("kubelet"), n.Command(append(args, n.kubeletFlags...)...))
 	return err
 }
 

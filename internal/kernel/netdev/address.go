@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -40,29 +41,28 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 // readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly
 // all of them are on this device.
 func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
-	payloads, err := b.dump(ctx, addressesRequest(family))
-	if err != nil {
-		return err
-	}
-	for _, payload := range payloads {
-		a, err := parseAddress(payload)
-		if err != nil {
+	return uninterrupted(func() error {
+		maps.DeleteFunc(into, func(addr netip.Addr, _ struct{}) bool { return addr.Is4() == (family == unix.AF_INET) }) // an interrupted attempt's
+		return b.addrs.Walk(ctx, addressesRequest(family), func(payload []byte) error {
+			a, err := parseAddress(payload)
+			if err == nil && a.index == index && !a.kernelMade() {
+				into[a.addr] = struct{}{}
+			}
 			return err
-		}
-		if a.index == index && !a.kernelMade() {
-			into[a.addr] = struct{}{}
-		}
-	}
-	return nil
+		})
+	})
 }
 
-// addressesOf returns the addresses of all interfaces that keep selects. It stores no others, because kube-ipvs0 may have thousands.
-func (b *Backend) addressesOf(ctx context.Context, keep func(address) bool) (found []address, err error) {
+// addressesExcept returns the addresses that keep selects, of all interfaces except one: kube-ipvs0 may have thousands.
+func (b *Backend) addressesExcept(ctx context.Context, index int, keep func(address) bool) (found []address, err error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		before := len(found)
 		err := uninterrupted(func() error {
 			found = found[:before]
 			return b.addrs.Walk(ctx, addressesRequest(family), func(payload []byte) error {
+				if len(payload) >= unix.SizeofIfAddrmsg && interfaceOf(payload) == index {
+					return nil
+				}
 				a, err := parseAddress(payload)
 				if err == nil && keep(a) {
 					found = append(found, a)
@@ -185,7 +185,7 @@ func parseAddress(b []byte) (address, error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))
 	}
-	a := address{prefix: b[1], index: int(binary.NativeEndian.Uint32(b[4:])), tentative: isTentative(uint32(b[2]))}
+	a := address{prefix: b[1], index: interfaceOf(b), tentative: isTentative(uint32(b[2]))}
 	// IFA_LOCAL is the interface's own address; IFA_ADDRESS is the peer's, if there is one.
 	var local, other []byte
 	err := nlbatch.EachAttr(b[unix.SizeofIfAddrmsg:], func(typ uint16, v []byte) error {
@@ -216,6 +216,8 @@ func parseAddress(b []byte) (address, error) {
 	a.addr = addr
 	return a, nil
 }
+
+func interfaceOf(b []byte) int { return int(binary.NativeEndian.Uint32(b[4:])) }
 
 // isTentative ignores the tentative flag of an optimistic address, which is already usable.
 func isTentative(flags uint32) bool {

@@ -15,12 +15,20 @@ import (
 // Network lists the gateways of this node's routes, the first and broadcast addresses of its subnets, and its nameservers. On error, it
 // returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
+	device, err := b.ourIndex()
+	if err != nil {
+		return nil, fmt.Errorf("list this node's networks: %w", err)
+	}
+	return b.network(ctx, device)
+}
+
+func (b *Backend) network(ctx context.Context, device int) (kernel.Network, error) {
 	network := kernel.Network{}
 	gateways, err := b.addRoutes(ctx, network)
 	if err != nil {
 		return nil, fmt.Errorf("list this node's routes: %w", err)
 	}
-	if err := b.addSubnets(ctx, network); err != nil {
+	if err := b.addSubnets(ctx, device, network); err != nil {
 		return nil, fmt.Errorf("list this node's networks: %w", err)
 	}
 	b.known.readGateways(gateways)
@@ -52,12 +60,8 @@ func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gatewa
 }
 
 // addSubnets adds the first and last addresses of the interfaces' networks, and broadcast addresses that differ from the last address.
-func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error {
-	index, err := b.ourIndex()
-	if err != nil {
-		return err
-	}
-	found, err := b.addressesOf(ctx, func(a address) bool { return a.index != index && a.ofNode() })
+func (b *Backend) addSubnets(ctx context.Context, device int, network kernel.Network) error {
+	found, err := b.addressesExcept(ctx, device, address.ofNode)
 	for _, a := range found {
 		addSubnet(network, a)
 	}
@@ -101,13 +105,17 @@ func routeHeader(family uint8) []byte {
 }
 
 // parseGateways returns the next hops in the payload of an RTM_NEWROUTE. It returns none if the route is not unicast.
-func parseGateways(b []byte) (hops []netip.Addr, err error) {
+func parseGateways(b []byte) ([]netip.Addr, error) {
 	if len(b) < unix.SizeofRtMsg {
 		return nil, fmt.Errorf("read route: message of %d bytes", len(b))
 	}
 	if b[routeType] != unix.RTN_UNICAST {
-		return nil, nil
+		return nil, nil // without an allocation: each address of kube-ipvs0 has a local route
 	}
+	return hopsOf(b)
+}
+
+func hopsOf(b []byte) (hops []netip.Addr, err error) {
 	err = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) error {
 		switch typ {
 		case unix.RTA_GATEWAY, unix.RTA_VIA:
@@ -120,10 +128,14 @@ func parseGateways(b []byte) (hops []netip.Addr, err error) {
 	return hops, err
 }
 
-func broadcastOf(b []byte) (addr netip.Addr, is bool) {
+func broadcastOf(b []byte) (netip.Addr, bool) {
 	if b[routeType] != unix.RTN_BROADCAST {
 		return netip.Addr{}, false
 	}
+	return destinationOf(b)
+}
+
+func destinationOf(b []byte) (addr netip.Addr, is bool) {
 	_ = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) error {
 		if typ == unix.RTA_DST {
 			addr, is = netip.AddrFromSlice(v)

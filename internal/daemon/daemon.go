@@ -60,7 +60,6 @@ func Run(ctx context.Context, cfg Config) error {
 // serve opens the parts, runs them concurrently and closes them. second describes a process that might be a second
 // agent. It is nil if there is none.
 func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
-	twoProcessors(os.Getenv)
 	settings, log := &cfg.Loaded.Settings, cfg.Log
 	node, err := openNode(ctx, cfg.Machine, settings, log)
 	if ctx.Err() != nil {

@@ -64,7 +64,7 @@ func TestNodeWithoutAddresses(t *testing.T) {
 	})
 }
 
-// The loop reads the addresses again only if an audit finds them changed, because a read takes long with many Services.
+// The loop reads the addresses again only if an audit finds them changed, because reading them takes a long time with many Services.
 func TestAddressesAreReadByAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.AddressesChanged = nil

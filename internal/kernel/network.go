@@ -13,7 +13,7 @@ type Node struct {
 	Network   Network
 }
 
-// Equal compares two nodes.
+// Equal reports whether both have the same addresses and networks.
 func (n *Node) Equal(o *Node) bool {
 	return slices.Equal(n.Addresses, o.Addresses) && maps.Equal(n.Network, o.Network)
 }

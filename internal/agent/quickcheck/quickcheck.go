@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// ServersAtATime is the number of virtual servers that a check compares in full, if there are only a few. Of many, it
-	// compares one: audits compare each of them more often than checks could, and the comparison is a large part of a
-	// check's cost.
+	// ServersAtATime is the number of virtual servers that a check compares in full. If there are more than few, it compares
+	// only one, because audits compare each of them more often than checks could.
 	ServersAtATime = 4
 	few            = 240
 	// minDistance is the initial time between audits without findings. Each further audit without findings doubles it.

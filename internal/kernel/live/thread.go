@@ -16,7 +16,7 @@ type thread chan func()
 // newThread starts a thread in the network namespace of the calling thread.
 func newThread() (thread, error) { return newThreadAt(0) }
 
-// newBackgroundThread starts a thread whose jobs take long, and give way to the rest of the program. The programs that a job runs would, too.
+// newBackgroundThread starts a thread with a low priority, for jobs that take a long time. Programs that its jobs start inherit the priority.
 func newBackgroundThread() (thread, error) {
 	const nice = 10
 	return newThreadAt(nice)
@@ -40,7 +40,7 @@ func (t thread) work(ns *os.File, nice int, ready chan<- error) {
 		return
 	}
 	if nice > 0 {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) // without it, jobs only delay other work for longer
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) // if this fails, jobs delay other work for longer
 	}
 	ready <- nil
 	for job := range t {

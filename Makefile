@@ -292,7 +292,8 @@ comma := ,
 bench_sizes := $(subst $(comma), ,$(or $(SIZES),100$(comma)1000$(comma)5000$(comma)10000$(comma)50000))
 bench_cases := $(foreach n,$(filter-out 50000,$(bench_sizes)),$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
 	$(if $(filter 50000,$(bench_sizes)),kube-ipvs/50000) \
-	$(if $(filter 1000,$(bench_sizes)),$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets))
+	$(if $(filter 1000,$(bench_sizes)),$(foreach p,ipvs-alone kube-ipvs iptables ipvs nftables,$p/1000/packets) \
+		$(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms))
 bench_out = $(or $(OUT),.cache/bench)
 
 .PHONY: bench-peers
@@ -301,7 +302,7 @@ bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and
 		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
 		echo "$$(date +%T) $$case" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \
 		KUBE_IPVS_BENCH=$$case KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_E2E=1 \
-			LAB_ACCEL=counted LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
+			LAB_ACCEL=counted LAB_CLOCK=skipping LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
 			>$(bench_out)/$$name.log 2>&1 || { tail -20 $(bench_out)/$$name.log >&2; exit 1; }; \
 		touch $(bench_out)/$$name/done; \
 	done; echo 'the results are in $(bench_out)' >&2

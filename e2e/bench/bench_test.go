@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -17,7 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// caseVariable selects what to measure: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for only the cost of packets.
+// caseVariable selects what to measure: PROGRAM/SERVICES, PROGRAM/SERVICES/packets for only the cost of packets, or PROGRAM/SERVICES/storms for
+// only many changes at once.
 const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
@@ -30,14 +32,18 @@ const (
 	changesTime  = 3 * time.Minute
 	fewestChange = 20
 	changeLimit  = 10 * time.Minute
+	// settled is how long a program runs before it counts as idle. idleTime contains at least one of each periodic work of all programs.
+	settled  = 3 * time.Minute
+	idleTime = 5 * time.Minute
+	rollouts = 3
 )
 
 // TestPeers measures one program with a given number of Services.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
 	which := os.Getenv(caseVariable)
-	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted" {
-		t.Logf("this lab (%s) does not count instructions, so its figures depend on the machine and its load", mode)
+	if mode := os.Getenv("LAB_MODE"); mode != "qemu counted skipping" {
+		t.Logf("this lab (%s) does not count instructions only, so its figures depend on the machine and its load", mode)
 	}
 	t.Run(which, func(t *testing.T) {
 		result := measure(t, which)
@@ -78,6 +84,9 @@ func measure(t *testing.T, which string) *Result {
 			measures = append(measures, b.flows)
 		}
 	}
+	if slices.Contains(parts, "storms") {
+		result.Start, measures = nil, []func(*testing.T, *Result){b.settle, b.storms}
+	}
 	for _, measure := range measures {
 		measure(t, result)
 	}
@@ -89,6 +98,7 @@ type bench struct {
 	services int
 	random   *rand.Rand
 	process  *cluster.Process
+	flips    int
 }
 
 func (b *bench) used(t *testing.T) time.Duration {
@@ -98,7 +108,7 @@ func (b *bench) used(t *testing.T) time.Duration {
 
 func (b *bench) start(t *testing.T, p program) *Start {
 	t.Helper()
-	at := []netip.AddrPort{apiService, dnsService}
+	var at []netip.AddrPort
 	for i := range min(sampled, b.services) {
 		at = append(at, ordinary(i*b.services/min(sampled, b.services)))
 	}
@@ -126,25 +136,21 @@ func (b *bench) start(t *testing.T, p program) *Start {
 	}
 	never := func(d time.Duration) bool { return d == 0 }
 	// nth returns the time until n sampled Services were usable.
-	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
+	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {
 			return 0
 		}
 		return InSeconds(reached[n-1])
 	}
-	sample := len(at) - 2
-	return &Start{
-		API: InSeconds(a.times[0]), DNS: InSeconds(a.times[1]), Half: nth(sample / 2), All: nth(sample),
-		CPU: InSeconds(b.used(t)), Limit: InSeconds(startLimit),
-	}
+	return &Start{Half: nth(len(at) / 2), All: nth(len(at)), CPU: InSeconds(b.used(t)), Limit: InSeconds(startLimit)}
 }
 
 func tail(log string) string { return log[max(0, len(log)-8<<10):] }
 
 // settle waits until the program is idle after startup.
 func (b *bench) settle(t *testing.T, result *Result) {
-	started := b.memory(t)
+	started, _ := b.memory(t)
 	for deadline := time.Now().Add(startLimit); ; {
 		before := b.used(t)
 		time.Sleep(10 * time.Second)
@@ -158,36 +164,45 @@ func (b *bench) settle(t *testing.T, result *Result) {
 	result.Memory = &Memory{Started: started}
 }
 
-func (b *bench) memory(t *testing.T) Megabytes {
+// memory returns the anonymous memory of the program, and its pages of files.
+func (b *bench) memory(t *testing.T) (anonymous, files Megabytes) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.process.PID))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, "RssAnon:"); found {
-			kB, err := strconv.Atoi(strings.Fields(value)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return Megabytes(kB) / 1024
+		words := strings.Fields(line)
+		into := map[string]*Megabytes{"RssAnon:": &anonymous, "RssFile:": &files}[words[0]]
+		if into == nil {
+			continue
 		}
+		kB, err := strconv.Atoi(words[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		*into = Megabytes(kB) / 1024
 	}
-	t.Fatalf("no RssAnon in %s", text)
-	return 0
+	if anonymous == 0 {
+		t.Fatalf("no RssAnon in %s", text)
+	}
+	return anonymous, files
 }
 
-// idle measures for a minute, because all programs check their state every 30 seconds.
 func (b *bench) idle(t *testing.T, result *Result) {
+	time.Sleep(settled)
 	began, used := time.Now(), b.used(t)
-	time.Sleep(time.Minute)
-	result.Idle = &Idle{CPU: Percent(100 * float64(b.used(t)-used) / float64(time.Since(began)))}
-	result.Memory.Idle = b.memory(t)
+	time.Sleep(idleTime)
+	took := time.Since(began)
+	result.Idle = &Idle{CPU: Percent(100 * float64(b.used(t)-used) / float64(took)), Took: InSeconds(took)}
+	result.Memory.Idle, result.Memory.Files = b.memory(t)
 }
 
 // flip changes the only endpoint of a Service and returns the time until a connection reaches the new endpoint.
-func (b *bench) flip(t *testing.T, to int) time.Duration {
+func (b *bench) flip(t *testing.T) time.Duration {
 	t.Helper()
+	b.flips++
+	to := b.flips % 2
 	begin := monotonic() + 300*time.Millisecond // gives the probe time to start
 	changed := make(chan time.Duration, 1)
 	go func() {
@@ -208,7 +223,7 @@ func (b *bench) changes(t *testing.T, result *Result) {
 	began := time.Now()
 	for n := 1; n <= mostChanges && (n <= fewestChange || time.Since(began) < changesTime); n++ {
 		before := b.used(t)
-		took = append(took, b.flip(t, n%2))
+		took = append(took, b.flip(t))
 		used = append(used, b.used(t)-before)
 		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // random, so that changes do not coincide with periodic work
 	}
@@ -222,19 +237,22 @@ func (b *bench) changes(t *testing.T, result *Result) {
 }
 
 func (b *bench) rollout(t *testing.T, result *Result) {
-	used, began := b.used(t), monotonic()
-	for part := range rolloutEndpoints / 50 {
-		for replaced := 10; replaced <= 50; replaced += 10 {
-			b.api.Put(largeSlice(part, replaced))
-			time.Sleep(200 * time.Millisecond)
+	for _, service := range large {
+		var all []Rollout
+		for generation := range rollouts {
+			used, began := b.used(t), monotonic()
+			for part := range service.endpoints / perSlice {
+				for replaced := 10; replaced <= perSlice; replaced += 10 {
+					b.api.Put(service.slice(part, generation, replaced))
+					time.Sleep(200 * time.Millisecond)
+				}
+			}
+			b.flip(t) // returns when the program has processed all earlier changes
+			took := monotonic() - began
+			idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
+			all = append(all, Rollout{Endpoints: service.endpoints, CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)})
 		}
+		slices.SortFunc(all, func(a, b Rollout) int { return cmp.Compare(a.CPU, b.CPU) })
+		result.Rollouts = append(result.Rollouts, all[len(all)/2])
 	}
-	to := 1
-	if result.Changes.Count%2 == 1 {
-		to = 0
-	}
-	b.flip(t, to) // returns when the program has processed all earlier changes
-	took := monotonic() - began
-	idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
-	result.Rollout = &Rollout{CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)}
 }

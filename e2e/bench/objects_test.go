@@ -14,24 +14,34 @@ import (
 const (
 	nodeName      = "node-1"
 	endpointsEach = 10
-	// rolloutEndpoints is the number of endpoints of the large Service.
-	rolloutEndpoints = 250
-	servicePort      = 80
-	endpointPort     = 8080
+	perSlice      = 50 // endpoints of a large Service
+	servicePort   = 80
+	endpointPort  = 8080
 )
 
 var (
 	apiService     = netip.MustParseAddrPort("10.96.0.1:443")
 	dnsService     = netip.MustParseAddrPort("10.96.0.10:53")
 	flippedService = netip.MustParseAddrPort("10.96.0.20:80")
-	largeService   = netip.MustParseAddrPort("10.96.0.21:80")
 	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
 	// endpointRange contains the addresses of endpoints. A single pod answers on all of them.
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
 	// flipped contains the two endpoints between which the flipped Service alternates.
 	flipped          = [2]netip.Addr{special(1), special(2)}
 	datagramEndpoint = special(3)
+	// large contains the Services for rolling updates.
+	large = []largeService{
+		{"large", netip.MustParseAddrPort("10.96.0.21:80"), 250, 10_000},
+		{"larger", netip.MustParseAddrPort("10.96.0.23:80"), 1000, 20_000},
+	}
 )
+
+type largeService struct {
+	name      string
+	at        netip.AddrPort
+	endpoints int
+	first     int // number of its first special endpoint
+}
 
 // ordinary returns the address and port of the n-th ordinary Service. One Service in ten has a node port.
 func ordinary(n int) netip.AddrPort {
@@ -40,7 +50,10 @@ func ordinary(n int) netip.AddrPort {
 
 func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
 
-// special returns an endpoint of the flipped or the large Service.
+// replacement returns the endpoint that replaces another.
+func replacement(n, i int) netip.Addr { return inRange(1<<20 + n*16 + i + 1) }
+
+// special returns an endpoint of another Service.
 func special(i int) netip.Addr { return inRange(3<<20 + i) }
 
 func inRange(i int) netip.Addr {
@@ -56,42 +69,52 @@ func objects(services int, node, api netip.AddrPort) []runtime.Object {
 		service("kubernetes", apiService, corev1.ProtocolTCP), slice("kubernetes", 0, corev1.ProtocolTCP, api.Port(), api.Addr()),
 		service("kube-dns", dnsService, corev1.ProtocolTCP), slice("kube-dns", 0, corev1.ProtocolTCP, endpointPort, special(4), special(5)),
 		service("flipped", flippedService, corev1.ProtocolTCP), flippedSlice(0),
-		service("large", largeService, corev1.ProtocolTCP),
 		service("datagrams", datagramSvc, corev1.ProtocolUDP), slice("datagrams", 0, corev1.ProtocolUDP, endpointPort, datagramEndpoint),
 	}
-	for part := range rolloutEndpoints / 50 {
-		all = append(all, largeSlice(part, 0))
+	for _, l := range large {
+		all = append(all, service(l.name, l.at, corev1.ProtocolTCP))
+		for part := range l.endpoints / perSlice {
+			all = append(all, l.slice(part, 0, 0))
+		}
 	}
 	for n := range services {
 		s := service(fmt.Sprint("svc-", n), ordinary(n), corev1.ProtocolTCP)
 		if n%10 == 0 && n < 20_000 {
 			s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(30000+n/10)
 		}
-		var at []netip.Addr
-		for i := range endpointsEach {
-			at = append(at, endpoint(n, i))
-		}
-		all = append(all, s, slice(s.Name, 0, corev1.ProtocolTCP, endpointPort, at...))
+		all = append(all, s, ordinarySlice(n, 0, endpointsEach))
 	}
 	return all
+}
+
+// ordinarySlice returns the slice of the n-th ordinary Service. The first replaced endpoints have other addresses.
+func ordinarySlice(n, replaced, endpoints int) *discoveryv1.EndpointSlice {
+	var at []netip.Addr
+	for i := range endpoints {
+		if i < replaced {
+			at = append(at, replacement(n, i))
+		} else {
+			at = append(at, endpoint(n, i))
+		}
+	}
+	return slice(fmt.Sprint("svc-", n), 0, corev1.ProtocolTCP, endpointPort, at...)
 }
 
 func flippedSlice(which int) *discoveryv1.EndpointSlice {
 	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
 }
 
-// largeSlice returns a slice with 50 endpoints of the large Service. replaced is the number of endpoints with new
-// addresses.
-func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
+// slice returns a slice of a large Service. replaced is the number of its endpoints with the addresses of the next generation.
+func (l largeService) slice(part, generation, replaced int) *discoveryv1.EndpointSlice {
 	var at []netip.Addr
-	for i := range 50 {
-		generation := 1000
+	for i := range perSlice {
+		of := generation
 		if i < replaced {
-			generation = 2000
+			of++
 		}
-		at = append(at, special(generation+part*50+i))
+		at = append(at, special(l.first+of*l.endpoints+part*perSlice+i))
 	}
-	return slice("large", part, corev1.ProtocolTCP, endpointPort, at...)
+	return slice(l.name, part, corev1.ProtocolTCP, endpointPort, at...)
 }
 
 func service(name string, at netip.AddrPort, protocol corev1.Protocol) *corev1.Service {

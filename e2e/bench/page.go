@@ -51,55 +51,78 @@ var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-
 type table struct {
 	page    string
 	columns []string
-	// row returns the cells of a result, or nil if the result has no data for the table. floor is the cost with IPVS
-	// alone.
-	row func(r Result, floor Packets) []string
+	// rows returns the rows of a result. It returns none if the result has no data for the table. floor is the cost with IPVS alone.
+	rows func(r Result, floor Packets) [][]string
 }
+
+func row(cells ...string) [][]string { return [][]string{cells} }
 
 var tables = map[string]table{
 	"changes": {
 		PagePath, []string{"p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
-		func(r Result, _ Packets) []string {
+		func(r Result, _ Packets) [][]string {
 			if c := r.Changes; c != nil {
-				return []string{number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count)}
+				return row(number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count))
 			}
 			return nil
 		},
 	},
 	"start": {
-		PagePath, []string{"API server, s", "DNS, s", "half, s", "all, s", "CPU, s"},
-		func(r Result, _ Packets) []string {
+		PagePath, []string{"half, s", "all, s", "CPU, s"},
+		func(r Result, _ Packets) [][]string {
 			if s := r.Start; s != nil {
-				return []string{reached(s.API, s), reached(s.DNS, s), reached(s.Half, s), reached(s.All, s), number(s.CPU)}
+				return row(reached(s.Half, s), reached(s.All, s), number(s.CPU))
 			}
 			return nil
 		},
 	},
 	"resources": {
-		PagePath, []string{"memory after the start, MB", "memory once idle, MB", "idle CPU, %", "rolling update, CPU s"},
-		func(r Result, _ Packets) []string {
-			if r.Memory == nil || r.Idle == nil || r.Rollout == nil {
+		PagePath, []string{"memory after the start, MB", "memory once idle, MB", "pages of files, MB", "idle CPU, %"},
+		func(r Result, _ Packets) [][]string {
+			if r.Memory == nil || r.Idle == nil {
 				return nil
 			}
-			return []string{number(r.Memory.Started), number(r.Memory.Idle), number(r.Idle.CPU), number(r.Rollout.CPU)}
+			files, idle := number(r.Memory.Files), number(r.Idle.CPU)
+			if r.Idle.Took == 0 { // an older measurement
+				files, idle = "not measured", idle+" (first minute)"
+			}
+			return row(number(r.Memory.Started), number(r.Memory.Idle), files, idle)
+		},
+	},
+	"rollouts": {
+		PagePath, []string{"250 endpoints, CPU s", "1,000 endpoints, CPU s"},
+		func(r Result, _ Packets) [][]string {
+			if len(r.Rollouts) != 2 {
+				return nil
+			}
+			return row(number(r.Rollouts[0].CPU), number(r.Rollouts[1].CPU))
+		},
+	},
+	"storms": {
+		PagePath, []string{"storm", "updates", "until the next change works, s", "CPU, s"},
+		func(r Result, _ Packets) (rows [][]string) {
+			for _, s := range r.Storms {
+				rows = append(rows, []string{s.Name, fmt.Sprint(s.Updates), number(s.Took), number(s.CPU)})
+			}
+			return rows
 		},
 	},
 	"packets": {
 		PagePath, []string{"first packet of a flow, µs", "later packet, never answered, µs"},
-		func(r Result, floor Packets) []string {
+		func(r Result, floor Packets) [][]string {
 			if p := r.Packets; p != nil {
-				return []string{packet(p.First, floor.First), packet(p.Later, floor.Later)}
+				return row(packet(p.First, floor.First), packet(p.Later, floor.Later))
 			}
 			return nil
 		},
 	},
 	"summary": {
 		SummaryPath, []string{"a new endpoint is reached after (median), ms", "CPU per change, ms", "all Services work after a start, s", "memory once idle, MB", "idle CPU, %"},
-		func(r Result, _ Packets) []string {
+		func(r Result, _ Packets) [][]string {
 			if r.Services != 1000 || r.Changes == nil || r.Start == nil || r.Memory == nil || r.Idle == nil {
 				return nil
 			}
-			return []string{number(r.Changes.Median), number(r.Changes.CPU), reached(r.Start.All, r.Start), number(r.Memory.Idle), number(r.Idle.CPU)}
+			return row(number(r.Changes.Median), number(r.Changes.CPU), reached(r.Start.All, r.Start), number(r.Memory.Idle), number(r.Idle.CPU))
 		},
 	},
 }
@@ -149,7 +172,7 @@ func (t table) text(all []measured) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| Services |  | %s | measured |\n|%s\n", strings.Join(t.columns, " | "), strings.Repeat("---|", len(t.columns)+3))
 	for _, r := range all {
-		if cells := t.row(r.Result, floor(all)); cells != nil {
+		for _, cells := range t.rows(r.Result, floor(all)) {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", thousands(r.Services), r.Program, strings.Join(cells, " | "), r.where)
 		}
 	}

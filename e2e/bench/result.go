@@ -17,31 +17,33 @@ type Result struct {
 	Memory  *Memory  `json:"memory,omitempty"`
 	Idle    *Idle    `json:"idle,omitempty"`
 	Changes *Changes `json:"changes,omitempty"`
-	Rollout *Rollout `json:"rollout,omitempty"`
-	Packets *Packets `json:"packets,omitempty"`
-	Flows   *Flows   `json:"flows,omitempty"`
+	// Rollouts contains the rolling update of each large Service, smallest first.
+	Rollouts []Rollout `json:"rollouts,omitempty"`
+	Storms   []Storm   `json:"storms,omitempty"`
+	Packets  *Packets  `json:"packets,omitempty"`
+	Flows    *Flows    `json:"flows,omitempty"`
 }
 
 // Start contains times from the start of the program until a pod can connect. Zero means that it took longer than
 // Limit.
 type Start struct {
-	API   Seconds `json:"api"`  // through the API server's Service
-	DNS   Seconds `json:"dns"`  // through kube-dns
 	Half  Seconds `json:"half"` // through half of the sampled Services
 	All   Seconds `json:"all"`
 	CPU   Seconds `json:"cpu"` // of the program and its children
 	Limit Seconds `json:"limit"`
 }
 
-// Memory is the anonymous memory of the program.
+// Memory is the resident memory of the program.
 type Memory struct {
-	Started Megabytes `json:"started"`
-	Idle    Megabytes `json:"idle"`
+	Started Megabytes `json:"started"` // anonymous memory
+	Idle    Megabytes `json:"idle"`    // anonymous memory
+	Files   Megabytes `json:"files"`   // pages of files, such as the program itself, which several processes can share
 }
 
-// Idle is measured during a minute without changes.
+// Idle is measured without changes, after the program has settled.
 type Idle struct {
-	CPU Percent `json:"cpu"`
+	CPU  Percent `json:"cpu"`
+	Took Seconds `json:"took"`
 }
 
 // Changes measures the time from the update of a Service's only endpoint in the API server until a connection reaches
@@ -54,10 +56,19 @@ type Changes struct {
 	CPU    Milliseconds `json:"cpu"` // of the program, median
 }
 
-// Rollout is a rolling update of a Service with 250 endpoints, ten of them at a time.
+// Rollout is a rolling update of a Service, ten endpoints at a time. It is the median of several.
 type Rollout struct {
-	CPU  Seconds `json:"cpu"`
-	Took Seconds `json:"took"` // until a connection reaches the last endpoint
+	Endpoints int     `json:"endpoints"`
+	CPU       Seconds `json:"cpu"`
+	Took      Seconds `json:"took"` // until a connection reaches an endpoint that changed last
+}
+
+// Storm is a period with many changes or without the API server.
+type Storm struct {
+	Name    string  `json:"name"`
+	Updates int     `json:"updates"` // of EndpointSlices
+	CPU     Seconds `json:"cpu"`
+	Took    Seconds `json:"took"` // from the first update until a connection reaches an endpoint that changed last
 }
 
 // Packets is the cost of sending a datagram from a pod, to a ClusterIP or directly to the endpoint.

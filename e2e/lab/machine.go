@@ -40,7 +40,7 @@ type machineConfig struct {
 	cpus   int
 	// without lists modules that the kernel refuses to load.
 	without string
-	clock   string // a key of umlClocks for user-mode Linux, or empty
+	clock   string // skippingClock, or a key of umlClocks for user-mode Linux, or empty
 	spec    guestSpec
 }
 
@@ -132,7 +132,8 @@ func qemuArgs(c machineConfig) []string {
 		return append(args, "-machine", "pc,accel=kvm", "-cpu", "host")
 	case counted:
 		// Each byte of a string instruction counts as an instruction, so the CPU must not advertise fast string instructions.
-		return append(args, "-machine", "pc", "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep=on", "-cpu", "max,-erms,-fsrm")
+		sleep := map[bool]string{true: "off", false: "on"}[c.clock == skippingClock]
+		return append(args, "-machine", "pc", "-accel", "tcg,thread=single,tb-size=512", "-icount", "shift=0,sleep="+sleep, "-cpu", "max,-erms,-fsrm")
 	}
 	return append(args, "-machine", "pc", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,-erms,-fsrm,-smap,-smep")
 }

@@ -31,6 +31,8 @@ func TestParseRunFlags(t *testing.T) {
 			options{mode: "qemu", accel: "tcg", clock: "real", kernel: "6.1", timeout: time.Minute, out: "/o", mem: "1G", cpus: 1}, nil},
 		{"counted", []string{"-accel=counted"},
 			options{mode: "qemu", accel: "counted", clock: "real", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
+		{"counted, without waiting", []string{"-accel=counted", "-clock=skipping"},
+			options{mode: "qemu", accel: "counted", clock: "skipping", kernel: "6.1", timeout: time.Minute, mem: "4G", cpus: 1}, nil},
 		{"virtual", []string{"-lab=uml", "-clock=virtual"}, with(func(o *options) { o.mode, o.clock = "uml", "virtual" }), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -42,7 +44,7 @@ func TestParseRunFlags(t *testing.T) {
 	}
 	for _, bad := range []string{"-lab=native -accel=counted", "-accel=counted -cpus=2", "-lab=vm", "-accel=fast", "-timeout=soon", "-timeout=-1s", "-cpus=0",
 		"-clock=virtual", "-clock=virtual -lab=fast", "-clock=virtual -lab=qemu", "-clock=virtual -lab=native", "-clock=virtual -lab=uml -accel=counted",
-		"-clock=skipping -lab=qemu", "-clock=slow"} {
+		"-clock=skipping -lab=qemu", "-clock=virtual -accel=counted", "-clock=slow"} {
 		if _, _, err := parseRunFlags("run", time.Minute, strings.Fields(bad)); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}

@@ -32,7 +32,7 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 		device: unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil,
 		probe:  func() bool { return kvmWorks(opts, k, qemu) },
 	})
-	config := machineConfig{kernel: k, qemu: qemu, accel: accel, mem: opts.mem, cpus: opts.cpus, without: opts.without}
+	config := machineConfig{kernel: k, qemu: qemu, accel: accel, mem: opts.mem, cpus: opts.cpus, without: opts.without, clock: opts.clock}
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 
@@ -68,14 +68,14 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 }
 
 func (c machineConfig) name() string {
-	switch {
-	case umlClocks[c.clock] != "":
-		return modeUML + " " + c.clock
-	case c.accel == modeUML:
-		return modeUML
-	default:
-		return "qemu " + c.accel
+	name := "qemu " + c.accel
+	if c.accel == modeUML {
+		name = modeUML
 	}
+	if umlClocks[c.clock] != "" {
+		name += " " + c.clock
+	}
+	return name
 }
 
 func (c machineConfig) start() (*machine, error) {

@@ -22,13 +22,16 @@ const (
 	kubernetesParts = "kubernetes-" // and a minor version of Kubernetes
 )
 
-// onKubernetes tests with the API server of a version of Kubernetes. A virtual clock stands still while an API server of 1.33 or 1.34 runs: two of its
+// onKubernetes tests with a version of Kubernetes. A virtual clock stands still while an API server of 1.33 or 1.34 runs: two of its
 // goroutines never wait, because StartEventWatcher of their client-go keeps reading a closed channel.
 func onKubernetes(version string) Part {
 	minor := version[:strings.LastIndex(version, ".")]
 	return Part{
-		kubernetesParts + minor, "installation of the chart, and each kind of Service, with the API server of Kubernetes " + minor,
-		[]string{"chart-test RUN='^TestInstall$' KUBERNETES=" + version, eachKind + " LAB=uml LAB_CLOCK=skipping KUBERNETES=" + version}, 10, false,
+		kubernetesParts + minor, "installation of the chart, each kind of Service, and DNS on nodes with kubelets of Kubernetes " + minor,
+		[]string{
+			"chart-test RUN='^TestInstall$' KUBERNETES=" + version, eachKind + " LAB=uml LAB_CLOCK=skipping KUBERNETES=" + version,
+			"cluster-test RUN='^Test(Install|DNS)$' KUBERNETES=" + version,
+		}, 15, false,
 	}
 }
 

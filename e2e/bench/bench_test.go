@@ -113,7 +113,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		at = append(at, ordinary(i*b.services/min(sampled, b.services)))
 	}
 	b.node.ReadAhead(t, append(p.files, p.command[0])...)
-	began := monotonic() + time.Second // gives the probe time to start
+	began := monotonic() + probeStart
 	type answer struct {
 		times []time.Duration
 		err   error
@@ -203,7 +203,7 @@ func (b *bench) flip(t *testing.T) time.Duration {
 	t.Helper()
 	b.flips++
 	to := b.flips % 2
-	begin := monotonic() + 300*time.Millisecond // gives the probe time to start
+	begin := monotonic() + probeStart
 	changed := make(chan time.Duration, 1)
 	go func() {
 		time.Sleep(begin - monotonic())

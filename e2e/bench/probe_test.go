@@ -32,6 +32,9 @@ type probe struct {
 	APIServer int `json:"apiServer"`
 }
 
+// probeStart is the time that a probe has to start.
+const probeStart = 3 * time.Second
+
 // With probeVariable, the test binary runs a probe.
 const probeVariable = "KUBE_IPVS_BENCH_PROBE"
 
@@ -75,7 +78,9 @@ func (p probe) on(pod *cluster.Pod) ([]time.Duration, error) {
 
 func (p probe) run() ([]time.Duration, error) {
 	runtime.LockOSThread()
-	p.Begin = max(p.Begin, monotonic())
+	if late := monotonic() - p.Begin; p.Begin != 0 && late > 0 {
+		return nil, fmt.Errorf("the probe started %s late", late)
+	}
 	time.Sleep(p.Begin - monotonic())
 	switch p.Kind {
 	case "usable":

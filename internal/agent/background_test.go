@@ -32,11 +32,11 @@ func (k *hanging) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differ
 	return k.Fake.Audit(ctx, asked)
 }
 
-func (k *hanging) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
+func (k *hanging) Summarize(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error) {
 	if err := k.hangs(ctx, "check"); err != nil {
 		return nil, err
 	}
-	return k.Fake.Summarize(ctx, keys)
+	return k.Fake.Summarize(ctx, sample)
 }
 
 func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {

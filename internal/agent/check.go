@@ -36,7 +36,7 @@ func (c *checks) next(k *known.Kernel) time.Time {
 }
 
 func (c *checks) start(ctx context.Context, b *background, now time.Time, kern Kernel, k *known.Kernel, s *schedule.Schedule) {
-	asked, writes := c.Next(k.State().Servers), k.Writes()
+	asked, writes := c.Next(k.State()), k.Writes()
 	c.last = now
 	c.job.start(b, func() (*kernel.Summary, error) { return kern.Summarize(ctx, asked) }, func(summary *kernel.Summary, err error) {
 		if err != nil {
@@ -54,7 +54,9 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 			quickcheck.Sysctls: writes.Sysctls != since.Sysctls,
 		}
 		state := quickcheck.Known{State: k.State(), IPv4Servers: k.IPv4Servers()}
-		if c.Judge(now, quickcheck.Compare(state, asked, summary, skip), skip) {
+		found := quickcheck.Compare(state, asked, summary, skip)
+		skip[quickcheck.Sets] = skip[quickcheck.Sets] || summary.Sets == nil
+		if c.Judge(now, found, skip) {
 			s.AuditSoon(max(c.distance(), c.Distance()))
 		}
 	})

@@ -35,7 +35,7 @@ type Kernel interface {
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
 	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while another
 	// method runs.
-	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
+	Summarize(context.Context, kernel.Sample) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns the given virtual servers that exist.

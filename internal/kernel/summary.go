@@ -7,13 +7,21 @@ import "github.com/kube-ipvs/kube-ipvs/internal/inet"
 type Summary struct {
 	// IPv4Servers counts the IPv4 virtual servers, including firewall-mark servers. The kernel does not count IPv6 ones.
 	IPv4Servers int
-	Sets        map[string]SetSummary
+	// Sets is nil if the members were not counted, because there are many. Members then contains the requested members that exist.
+	Sets    map[string]SetSummary
+	Members map[Member]struct{}
 	// Rules contains an opaque value per family. The value changes if a rule in an owned chain changes, or a rule in a built-in chain up
 	// to the last owned jump. With iptables-legacy, it also changes if the size of any chain changes.
 	Rules   map[inet.Family]uint64
 	Sysctls map[string]string
 	// Servers contains the requested virtual servers that exist.
 	Servers map[ServerKey]ObservedServer
+}
+
+// Sample contains objects that a summary shows in addition to what it counts.
+type Sample struct {
+	Servers []ServerKey
+	Members []Member
 }
 
 // SetSummary is a set and the number of its members.

@@ -63,17 +63,23 @@ type Checks struct {
 	turn []kernel.ServerKey
 }
 
-// Next returns the known virtual servers that the next check reads.
-func (c *Checks) Next(known map[kernel.ServerKey]kernel.ObservedServer) []kernel.ServerKey {
+// Next returns what the next check looks up: known virtual servers in turn, and one known member of each set.
+func (c *Checks) Next(known *kernel.State) kernel.Sample {
 	if len(c.turn) == 0 {
-		c.turn = slices.AppendSeq(make([]kernel.ServerKey, 0, len(known)), maps.Keys(known))
+		c.turn = slices.AppendSeq(make([]kernel.ServerKey, 0, len(known.Servers)), maps.Keys(known.Servers))
 	}
 	n := min(ServersAtATime, len(c.turn))
-	if len(known) > few {
+	if len(known.Servers) > few {
 		n = 1
 	}
-	next := c.turn[:n]
+	next := kernel.Sample{Servers: c.turn[:n]}
 	c.turn = c.turn[n:]
+	for set, members := range known.Members {
+		for element := range members {
+			next.Members = append(next.Members, kernel.Member{Set: set, Element: element})
+			break
+		}
+	}
 	return next
 }
 
@@ -83,18 +89,22 @@ type Known struct {
 	IPv4Servers int
 }
 
-// Compare returns the mismatches between the known state and the summary that a check read. asked lists the virtual
-// servers in the summary. The result omits the parts for which skip is true.
-func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
+// Compare returns the mismatches between the known state and the summary that a check read. asked is what the check looked up. The result omits
+// the parts for which skip is true.
+func Compare(known Known, asked kernel.Sample, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
 	if !skip[Servers] {
 		if read.IPv4Servers != kernel.Uncounted && known.IPv4Servers != read.IPv4Servers {
 			found[Subject{Servers, "number"}] = strconv.Itoa(read.IPv4Servers - known.IPv4Servers)
 		}
-		found.servers(known.Servers, asked, read.Servers)
+		found.servers(known.Servers, asked.Servers, read.Servers)
 	}
-	if !skip[Sets] {
+	switch {
+	case skip[Sets]:
+	case read.Sets != nil:
 		found.sets(known.State, read.Sets)
+	default:
+		found.members(asked.Members, read.Members)
 	}
 	if !skip[Rules] {
 		for f, sum := range read.Rules {
@@ -145,6 +155,15 @@ func (m Mismatches) sets(known *kernel.State, read map[string]kernel.SetSummary)
 	}
 }
 
+// members finds sets that were emptied or replaced.
+func (m Mismatches) members(asked []kernel.Member, read map[kernel.Member]struct{}) {
+	for _, member := range asked {
+		if _, exists := read[member]; !exists {
+			m[Subject{Sets, member.Set}] = "without " + member.Element.String()
+		}
+	}
+}
+
 func (m Mismatches) sysctls(known, read map[string]string) {
 	for name, value := range known {
 		switch now, exists := read[name]; {
@@ -167,7 +186,9 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 		_, still := found[s]
 		return !still && !skipped[s.Part] && s.Part != Rules
 	})
-	suspected := Mismatches{}
+	suspected := maps.Clone(c.suspected)
+	maps.DeleteFunc(suspected, func(s Subject, _ string) bool { return !skipped[s.Part] })
+	again := false
 	for subject, value := range found {
 		if before, known := c.accepted[subject]; known && before == value {
 			continue
@@ -176,11 +197,12 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 			c.accepted[subject] = value
 		} else {
 			suspected[subject] = value
+			again = true
 		}
 	}
 	fresh := c.audited == c.round || !maps.Equal(suspected, c.suspected)
 	c.suspected = suspected
-	if len(suspected) == 0 {
+	if !again {
 		return false
 	}
 	if fresh {

@@ -17,7 +17,7 @@ type Kernel interface {
 	// an error, the next audit returns everything. Unlike most other methods, it may be called while another method runs.
 	Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error)
 	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
-	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
+	Summarize(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
 	// Lookup returns the given virtual servers that exist.

@@ -14,7 +14,7 @@ import (
 )
 
 // Summarize implements Kernel.
-func (f *Fake) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
+func (f *Fake) Summarize(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.Summaries++
@@ -31,7 +31,7 @@ func (f *Fake) Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.
 			read.IPv4Servers++
 		}
 	}
-	for _, key := range keys {
+	for _, key := range sample.Servers {
 		if s, exists := state.Servers[key]; exists {
 			read.Servers[key] = s
 		}

@@ -43,7 +43,7 @@ func (l *leftovers) find(ctx context.Context) (found kernel.Leftovers, err error
 		maps.Copy(used, sets)
 	}
 	err = with(ipset.New, func(b *ipset.Backend) error {
-		sets, err := b.Summaries(ctx, kernel.ProxySets)
+		sets, _, err := b.Summaries(ctx, kernel.ProxySets)
 		for _, name := range slices.Sorted(maps.Keys(sets)) {
 			switch rule := used[name]; {
 			case !kernel.SetOfKubeProxy(name):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -38,7 +37,8 @@ func openSets(cfg Config) (sets, members, members, error) {
 }
 
 type summaries interface {
-	Summarize(context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error)
+	// Summarize fills in the sets, members and rules.
+	Summarize(context.Context, []kernel.Member, *kernel.Summary) error
 	Stats() nlbatch.Stats
 	Close() error
 }
@@ -49,7 +49,7 @@ func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s, nil
+		return nftSummaries{s}, nil
 	}
 	s := &tableSummaries{prefix: cfg.SetPrefix}
 	var errs [2]error
@@ -61,19 +61,37 @@ func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 	return s, nil
 }
 
+type nftSummaries struct{ *nft.Summarizer }
+
+// Summarize always counts members, because nftables knows their number.
+func (s nftSummaries) Summarize(ctx context.Context, _ []kernel.Member, read *kernel.Summary) (err error) {
+	read.Sets, read.Rules, err = s.Summarizer.Summarize(ctx)
+	return err
+}
+
+// countedEach is the average number of members of sets that the kernel may count for a summary.
+const countedEach = 4096
+
 type tableSummaries struct {
 	prefix string
 	ipset  *ipset.Backend
 	rules  *iptables.Summarizer
+	// withoutSets is the number of summaries until the next one with sets.
+	withoutSets int
 }
 
-func (s *tableSummaries) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
+// Summarize usually does not count the members of sets if there are many, because the kernel visits each of them.
+func (s *tableSummaries) Summarize(ctx context.Context, members []kernel.Member, read *kernel.Summary) error {
 	var errs [2]error
-	sets, err := s.ipset.Summaries(ctx, s.prefix)
-	errs[0] = err
-	rules, err := s.rules.Read(ctx)
-	errs[1] = err
-	return sets, rules, errors.Join(errs[:]...)
+	if s.withoutSets--; s.withoutSets < 0 {
+		var counted int
+		read.Sets, counted, errs[0] = s.ipset.Summaries(ctx, s.prefix)
+		s.withoutSets = counted / countedEach
+	} else {
+		read.Members, errs[0] = s.ipset.LookupMembers(ctx, members)
+	}
+	read.Rules, errs[1] = s.rules.Read(ctx)
+	return errors.Join(errs[:]...)
 }
 
 func (s *tableSummaries) Stats() nlbatch.Stats { return add(s.ipset.Stats(), s.rules.Stats()) }

@@ -44,18 +44,18 @@ func (s *summarizer) stats() nlbatch.Stats {
 	return add(s.servers.Stats(), s.tables.Stats())
 }
 
-// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
-func (k *Kernel) Summarize(ctx context.Context, keys []kernel.ServerKey) (read *kernel.Summary, err error) {
-	k.summarizer.thread.do(func() { read, err = k.summarizer.read(ctx, keys) })
+// Summarize reads a summary. Like Audit, it may be called while other methods run.
+func (k *Kernel) Summarize(ctx context.Context, sample kernel.Sample) (read *kernel.Summary, err error) {
+	k.summarizer.thread.do(func() { read, err = k.summarizer.read(ctx, sample) })
 	return read, err
 }
 
-func (s *summarizer) read(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error) {
+func (s *summarizer) read(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error) {
 	read := &kernel.Summary{}
 	var errs [4]error
 	read.IPv4Servers, errs[0] = s.servers.CountIPv4(ctx)
-	read.Servers, errs[1] = s.servers.Lookup(ctx, keys)
-	read.Sets, read.Rules, errs[2] = s.tables.Summarize(ctx)
+	read.Servers, errs[1] = s.servers.Lookup(ctx, sample.Servers)
+	errs[2] = s.tables.Summarize(ctx, sample.Members, read)
 	read.Sysctls, errs[3] = s.sysctls.Read(ctx, s.cfg.Sysctls)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err

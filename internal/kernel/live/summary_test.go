@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"net/netip"
 	"os/exec"
 	"runtime"
 	"testing"
@@ -40,7 +41,7 @@ func TestSummaryCost(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		began, asked := cpu(t), k.Stats().Netlink
 		for range times {
-			s, err := k.Summarize(context.Background(), keys)
+			s, err := k.Summarize(context.Background(), kernel.Sample{Servers: keys})
 			if err != nil || s.IPv4Servers != manyServices || len(s.Servers) != len(keys) {
 				t.Fatal(s, err)
 			}
@@ -53,6 +54,47 @@ func TestSummaryCost(t *testing.T) {
 		if bytes > summaryBytes || requests > summaryRequests {
 			t.Errorf("%d bytes and %d requests; want at most %d and %d", bytes, requests, summaryBytes, summaryRequests)
 		}
+	}
+}
+
+// Most summaries do not count the members of large sets. They notice that a set was emptied.
+func TestSummaryOfLargeSets(t *testing.T) {
+	k := open(t, iptables.NFT)
+	set := kernel.Set{Name: kerneltest.SetPrefix + "LARGE", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 65536}
+	ops := []kernel.Op{{Verb: kernel.Create, Object: set}}
+	var members []kernel.Member
+	for i := range 3 * countedEach {
+		members = append(members, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
+		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: members[i]})
+	}
+	for _, err := range k.Apply(context.Background(), ops) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	summary := func() *kernel.Summary {
+		s, err := k.Summarize(context.Background(), kernel.Sample{Members: members[7:8]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for round := range 2 {
+		if s := summary(); s.Sets[set.Name].Members != len(members) {
+			t.Fatalf("round %d: %v", round, s.Sets)
+		}
+		for range 3 {
+			if s := summary(); s.Sets != nil || len(s.Members) != 1 {
+				t.Fatalf("round %d: sets %v, members %v", round, s.Sets, s.Members)
+			}
+		}
+	}
+	summary()
+	if out, err := exec.Command("ipset", "flush", set.Name).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if s := summary(); s.Sets != nil || len(s.Members) != 0 {
+		t.Errorf("after a flush: sets %v, members %v", s.Sets, s.Members)
 	}
 }
 
@@ -72,7 +114,7 @@ func TestSummaryIgnoresOtherChains(t *testing.T) {
 	}
 	sum := func() uint64 {
 		t.Helper()
-		s, err := k.Summarize(context.Background(), nil)
+		s, err := k.Summarize(context.Background(), kernel.Sample{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 }
 
 func BenchmarkRollout(b *testing.B) {
-	for _, pods := range []int{125, 250, 500} {
+	for _, pods := range []int{125, 250, 500, 1000} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -63,6 +63,16 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 	return cmp.Or(b.ClientBits4, uint8(f.Bits()))
 }
 
+// balance decides on the scheduler and the weights, once for all frontends of the pool. all are all endpoints of the port.
+func (p *pool) balance(svc *model.Service, all []Endpoint, n *nodeContext) {
+	if p.balanced {
+		return
+	}
+	p.balanced, p.destinations = true, destinationsOf(svc, p.endpoints, n)
+	p.scheduler, p.alike = schedulers(svc, p.destinations, n)
+	divideWeights(p.destinations, n.weightShift(svc, all))
+}
+
 func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
 	for i, e := range chosen {
@@ -127,6 +137,9 @@ func commonDivisor(a, b uint32) uint32 {
 
 // divideWeights divides weights by a power of two. A weight above 0 never becomes 0.
 func divideWeights(ds []kernel.Destination, shift int) {
+	if shift == 0 {
+		return
+	}
 	for i, d := range ds {
 		ds[i].Weight = max(d.Weight>>shift, min(d.Weight, 1))
 	}
@@ -159,7 +172,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
-	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinationsOf(svc, eps.cluster, n))) {
+	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinationsOf(svc, eps.cluster.endpoints, n))) {
 		note("scheduler", chosen.Name, "the scheduler "+chosen.Name+" treats all endpoints alike: weights (of this Service or of Nodes) other than 0, and "+
 			"slow-start, have no effect", "use a scheduler that honors weights, such as wrr, wlc or mh")
 	}

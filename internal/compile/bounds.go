@@ -51,9 +51,8 @@ var tooManyForShare = &refusal{"not served: a set of this node is nearly full, a
 type perFamily [inet.IPv6 + 1]int
 
 type slicePort struct {
-	family inet.Family
+	slice *model.EndpointSlice
 	model.EndpointPort
-	endpoints []model.Endpoint
 }
 
 // slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. Sorting avoids a scan
@@ -68,15 +67,15 @@ func slicePortsOf(svc *model.Service) slicePorts {
 	all := make(slicePorts, 0, total)
 	for _, slice := range svc.Slices {
 		for _, port := range slice.Ports {
-			all = append(all, slicePort{slice.Family, port, slice.Endpoints})
+			all = append(all, slicePort{slice, port})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b slicePort) int { return a.compare(b.family, b.Name, b.Protocol) })
+	slices.SortStableFunc(all, func(a, b slicePort) int { return a.compare(b.slice.Family, b.Name, b.Protocol) })
 	return all
 }
 
 func (p slicePort) compare(f inet.Family, name string, protocol inet.Protocol) int {
-	return cmp.Or(cmp.Compare(p.family, f), cmp.Compare(p.Protocol, protocol), strings.Compare(p.Name, name))
+	return cmp.Or(cmp.Compare(p.slice.Family, f), cmp.Compare(p.Protocol, protocol), strings.Compare(p.Name, name))
 }
 
 // of returns the slice ports that serve a Service port in a family.
@@ -91,15 +90,15 @@ func (all slicePorts) of(port model.ServicePort, f inet.Family) slicePorts {
 
 func (all slicePorts) size() (n int) {
 	for _, p := range all {
-		n += len(p.endpoints)
+		n += len(p.slice.Endpoints)
 	}
 	return n
 }
 
 func (all slicePorts) count(which func(*model.Endpoint) bool) (n int) {
 	for _, p := range all {
-		for i := range p.endpoints {
-			if which(&p.endpoints[i]) {
+		for i := range p.slice.Endpoints {
+			if which(&p.slice.Endpoints[i]) {
 				n++
 			}
 		}

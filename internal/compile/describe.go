@@ -72,7 +72,8 @@ func (s *Compiled) Frontends(yield func(view.Frontend, []Endpoint) bool) {
 	to, ready, next := slicePortsOf(s.service), readinesses(nil), 0
 	for _, group := range groupByPort(s.frontends) {
 		port, family := s.service.Ports[group[0].port], group[0].key.Family()
-		endpoints, reason := allEndpoints(to.of(port, family), s.node, s.refusedEndpoints), ""
+		endpoints, _ := allEndpoints(to.of(port, family), s.node, s.refusedEndpoints)
+		reason := ""
 		if len(endpoints) == 0 {
 			reason = idleReason(ready.of(s.service, family).unserved(port, family))
 		}

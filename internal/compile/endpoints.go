@@ -16,45 +16,64 @@ import (
 type Endpoint struct {
 	Addr netip.AddrPort
 	*model.Endpoint
+	slice *model.EndpointSlice
 }
 
 // portEndpoints are the endpoints of one Service port in one family, by traffic policy.
 type portEndpoints struct {
 	// all is sorted by address, without duplicates.
 	all []Endpoint
+	// own contains the endpoints that may connect to themselves. These are the pods on this node, because their packets pass through this node's IPVS.
+	// It includes endpoints that get no new connections, because they may still have open ones.
+	own []Endpoint
 	// cluster contains the endpoints for new connections under the policy Cluster, and local those under the policy
 	// Local.
-	cluster, local []Endpoint
+	cluster, local *pool
 }
 
-func endpointsOf(svc *model.Service, from slicePorts, refused refusals, n *nodeContext) portEndpoints {
-	eps := portEndpoints{all: allEndpoints(from, n.NodeName, refused)}
-	eps.cluster = available(eps.all, func(ready []Endpoint) []Endpoint { return byHints(svc, ready, n) })
-	here := filter(eps.all, func(e Endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
-	eps.local = available(here, func(ready []Endpoint) []Endpoint { return ready })
-	return eps
+// pool contains the endpoints for new connections to some of a Service port's frontends. The frontends share the list of destinations.
+type pool struct {
+	endpoints []Endpoint
+	// The following fields are set when a frontend first needs them (see balance).
+	balanced     bool
+	destinations []kernel.Destination
+	// scheduler is the scheduler of a new virtual server, and alike the one that an existing virtual server may keep.
+	scheduler, alike string
 }
 
-func allEndpoints(from slicePorts, node string, refused refusals) []Endpoint {
+func endpointsOf(svc *model.Service, all []Endpoint, n *nodeContext) portEndpoints {
+	own := filter(all, func(e Endpoint) bool { return n.mayUseItself(e.Endpoint) })
+	here := filter(own, func(e Endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
+	return portEndpoints{
+		all:     all,
+		own:     own,
+		cluster: &pool{endpoints: available(all, func(ready []Endpoint) []Endpoint { return byHints(svc, ready, n) })},
+		local:   &pool{endpoints: available(here, func(ready []Endpoint) []Endpoint { return ready })},
+	}
+}
+
+// allEndpoints sorts the endpoints of slices, and reports whether every address occurs once.
+func allEndpoints(from slicePorts, node string, refused refusals) (sorted []Endpoint, distinct bool) {
 	all := make([]Endpoint, 0, from.size())
 	for _, p := range from {
-		for i := range p.endpoints {
-			e := &p.endpoints[i]
+		for i := range p.slice.Endpoints {
+			e := &p.slice.Endpoints[i]
 			if refused[e.Addr] == nil {
-				all = append(all, Endpoint{netip.AddrPortFrom(e.Addr, p.Port), e})
+				all = append(all, Endpoint{netip.AddrPortFrom(e.Addr, p.Port), e, p.slice})
 			}
 		}
 	}
 	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint that can
 	// serve takes precedence. If the slices disagree only about its node, the endpoint counts as local, as in kube-proxy. Otherwise a second slice
 	// could remove it from the policy Local.
-	sorted := mergeRuns(all, func(a, b Endpoint) int {
+	all = mergeRuns(all, func(a, b Endpoint) int {
 		if order := a.Addr.Compare(b.Addr); order != 0 {
 			return order
 		}
 		return cmp.Compare(rank(a.Endpoint, node), rank(b.Endpoint, node))
 	})
-	return slices.CompactFunc(sorted, func(a, b Endpoint) bool { return a.Addr == b.Addr })
+	sorted = slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Addr == b.Addr })
+	return sorted, len(sorted) == len(all)
 }
 
 // mergeRuns sorts a list stably. The list consists of sorted runs, usually one per EndpointSlice.
@@ -153,14 +172,19 @@ func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endp
 	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
-// filter returns the endpoints to keep. It usually keeps all or none, so it copies only from the first dropped endpoint on.
+// filter returns the endpoints to keep. It usually keeps all or none, so it counts them before it copies any.
 func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
-	first := slices.IndexFunc(all, func(e Endpoint) bool { return !keep(e) })
-	if first < 0 {
+	n := 0
+	for _, e := range all {
+		if keep(e) {
+			n++
+		}
+	}
+	if n == len(all) {
 		return all
 	}
-	kept := all[:first:first]
-	for _, e := range all[first+1:] {
+	kept := make([]Endpoint, 0, n)
+	for _, e := range all {
 		if keep(e) {
 			kept = append(kept, e)
 		}
@@ -188,9 +212,9 @@ func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 // refusals maps addresses of endpoints to the reasons why they get no traffic on this node.
 type refusals map[netip.Addr]error
 
-func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
+func refusedEndpoints(unchecked []*model.EndpointSlice, n *nodeContext) refusals {
 	var refused refusals
-	for _, slice := range svc.Slices {
+	for _, slice := range unchecked {
 		for i := range slice.Endpoints {
 			addr := slice.Endpoints[i].Addr
 			if err := n.checkEndpoint(addr); err != nil {

@@ -35,6 +35,7 @@ func (c *Cluster) learnNetwork(network kernel.Network) {
 	}
 	before := c.node.subnets
 	c.node.network, c.node.subnets = network, network.Subnets()
+	c.node.networks++
 	moved := onlyInOne(before, c.node.subnets)
 	c.affects(func(svc *model.Service) bool {
 		return hasAddress(svc, changed) || hasEndpoint(svc, changed) || hasAddressIn(svc, moved)

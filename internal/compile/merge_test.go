@@ -15,7 +15,7 @@ func TestMergingRunsSortsStably(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Endpoint
 		for _, port := range rapid.SliceOf(rapid.Uint16Range(1, 9)).Draw(t, "ports") {
-			all = append(all, Endpoint{netip.AddrPortFrom(netip.IPv4Unspecified(), port), &model.Endpoint{}})
+			all = append(all, Endpoint{Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), port), Endpoint: &model.Endpoint{}})
 		}
 		compare := func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) }
 		want := slices.Clone(all)

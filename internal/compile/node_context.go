@@ -34,7 +34,9 @@ type learned struct {
 	// as a ClusterIP. If one were bound to kube-ipvs0, this node could not reach the address's real owner. A nameserver's address may be a Service's
 	// ClusterIP, but not an external IP.
 	network kernel.Network
-	subnets []netip.Prefix
+	// networks counts the changes of network.
+	networks uint64
+	subnets  []netip.Prefix
 	// listeners are the sockets on which the node's processes receive packets, as of the last time a Service asked for an address of the node. Nil
 	// means unknown.
 	listeners kernel.Listeners
@@ -50,8 +52,8 @@ type learned struct {
 	podCIDRs  []netip.Prefix
 	// nodes contains all nodes of the cluster by name, including this one.
 	nodes map[string]*model.Node
-	// weighted counts the nodes whose weight is neither 0 nor 1.
-	weighted int
+	// weighted counts the nodes whose weight is neither 0 nor 1, and stopped those whose weight is 0.
+	weighted, stopped int
 	// podRanges maps the pod ranges of all nodes to node names. podRangeBits contains their prefix lengths.
 	podRanges    map[netip.Prefix]string
 	podRangeBits map[int]struct{}
@@ -82,6 +84,9 @@ func newNodeContext(cfg Config) nodeContext {
 // own reports whether an interface of this node has the address. An address that is only in the Node object, such as a public address in a cloud,
 // does not count, because packets to it are translated before they arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
+
+// refusing returns a number that changes when an endpoint that was accepted before may be refused.
+func (n *nodeContext) refusing() uint64 { return n.virtual.moves + n.networks }
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
 

@@ -9,17 +9,22 @@ import (
 )
 
 func (n *nodeContext) setNode(name string, object *model.Node) {
-	if weightOf(n.nodes[name]) > 1 {
-		n.weighted--
-	}
-	if weightOf(object) > 1 {
-		n.weighted++
-	}
+	n.countWeight(n.nodes[name], -1)
+	n.countWeight(object, +1)
 	if object == nil {
 		delete(n.nodes, name)
 		return
 	}
 	n.nodes[name] = object
+}
+
+func (n *nodeContext) countWeight(object *model.Node, by int) {
+	switch weight := weightOf(object); {
+	case weight > 1:
+		n.weighted += by
+	case weight == 0:
+		n.stopped += by
+	}
 }
 
 // setThisNode records this node's object, and reports whether the node's pod ranges have changed.

@@ -67,5 +67,8 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
 		w = min(w*SlowStartSteps, model.MaxWeight)
 	}
-	return uint32(min(w*uint64(weightOf(n.nodes[e.Node])), model.MaxWeight))
+	if n.weighted+n.stopped > 0 {
+		w *= uint64(weightOf(n.nodes[e.Node]))
+	}
+	return uint32(min(w, model.MaxWeight))
 }

@@ -32,6 +32,8 @@ type Compiled struct {
 	chosenScheduler, nodeScheduler string
 	node                           string
 	refusedEndpoints               refusals
+	// lists is nil if the Service has only one EndpointSlice.
+	lists *endpointLists
 
 	fragment want.Fragment
 	// size measures how much work it takes to compile the Service.
@@ -54,7 +56,8 @@ func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 // compileService compiles one Service. It omits each frontend to which another Service has a better claim, and adds a Problem for it.
 func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *Compiled {
 	svc := claims.service
-	refused := refusedEndpoints(svc, n)
+	lists := newEndpointLists(svc, claims.lists, n)
+	refused := refusedEndpoints(lists.unchecked(claims.lists), n)
 	c := &Compiled{
 		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, wide: claims.wide,
 		rejected: claims.rejected, atNodes: claims.atNodes, overShare: claims.overShare,
@@ -66,7 +69,7 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 	to, ready := slicePortsOf(svc), readinesses(nil)
 	for _, group := range groupByPort(c.frontends) {
 		port := svc.Ports[group[0].port]
-		eps := endpointsOf(svc, to.of(port, group[0].key.Family()), refused, n)
+		eps := endpointsOf(svc, lists.of(to.of(port, group[0].key.Family()), n.NodeName, refused), n)
 		c.problems = append(c.problems, balancingProblems(svc, port, eps, n)...)
 		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps, &ready)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
@@ -95,6 +98,10 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 	c.problems = clip(svc, slices.Compact(c.problems))
 	slices.SortFunc(c.noLocal, NoLocal.compare)
 	c.noLocal = slices.Compact(c.noLocal)
+	if len(lists.sorted) > 0 {
+		lists.forget()
+		c.lists = lists
+	}
 	return c
 }
 

@@ -148,7 +148,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claim
 	} else {
 		c.node.virtual.replaceEndpoints(old.service, next.service)
 		// Keep the fragment, because it is in the wanted state until Update removes it.
-		next.fragment = old.fragment
+		next.fragment, next.lists = old.fragment, old.lists
 		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
 			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
 		}

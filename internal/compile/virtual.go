@@ -19,6 +19,8 @@ type virtual struct {
 	endpoints map[netip.Addr]int
 	// changed contains the addresses that became virtual, or are no longer virtual, since the last call to takeChanged.
 	changed map[netip.Addr]struct{}
+	// moves counts how often the address of an endpoint became virtual, or stopped being virtual.
+	moves uint64
 }
 
 func newVirtual() virtual {
@@ -78,6 +80,9 @@ func (v *virtual) replace(a netip.Addr, was, is bool) {
 	}
 	if v.has(a) == before {
 		return
+	}
+	if v.endpoints[a] > 0 {
+		v.moves++
 	}
 	if _, twice := v.changed[a]; twice { // the second change reverts the first
 		delete(v.changed, a)

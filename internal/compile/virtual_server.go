@@ -13,12 +13,11 @@ import (
 
 func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeContext) want.Server {
 	chosen, guard := choose(svc, f.kind, eps)
-	ds := destinationsOf(svc, chosen, n)
-	scheduler, alike := schedulers(svc, ds, n)
-	divideWeights(ds, n.weightShift(svc, eps.all))
+	chosen.balance(svc, eps.all, n)
+	ds := chosen.destinations
 	s := want.Server{
-		Server:       serverConfig(svc, f.key, scheduler, n),
-		Alike:        alike,
+		Server:       serverConfig(svc, f.key, chosen.scheduler, n),
+		Alike:        chosen.alike,
 		Unbound:      f.ownAddress,
 		Destinations: ds,
 		SlowStart:    svc.Balancing.SlowStart,
@@ -47,31 +46,23 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 	if f.kind == loadBalancerIP {
 		s.Members = append(s.Members, sourceRangeEntries(svc, f.key, n)...)
 	}
-	return withHairpin(s, eps.all, n)
-}
-
-// withHairpin adds the endpoints that may connect to themselves. These are the pods on this node, because their packets pass through this node's
-// IPVS. It includes endpoints that were not chosen, because they may still have open connections.
-func withHairpin(s want.Server, all []Endpoint, n *nodeContext) want.Server {
-	for _, e := range all {
-		if n.mayUseItself(e.Endpoint) {
-			s.Members = append(s.Members, hairpin.self(e.Addr, s.Key.Protocol))
-		}
+	for _, e := range eps.own {
+		s.Members = append(s.Members, hairpin.self(e.Addr, s.Key.Protocol))
 	}
 	return s
 }
 
 // choose picks a frontend's endpoints by the Service's traffic policies, and returns its guard, if any.
-func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]Endpoint, *setRef) {
+func choose(svc *model.Service, kind frontendKind, eps portEndpoints) (*pool, *setRef) {
 	switch {
 	case !isLocal(svc, kind):
 		return eps.cluster, nil
-	case len(eps.local) > 0:
+	case len(eps.local.endpoints) > 0:
 		return eps.local, nil
-	case len(eps.cluster) == 0:
-		return nil, nil
+	case len(eps.cluster.endpoints) == 0:
+		return &pool{}, nil
 	case kind == clusterIP:
-		return nil, &noLocal
+		return &pool{}, &noLocal
 	}
 	// Clients outside the cluster must not use this node, because replies of an endpoint on another node would bypass it. Pods and the node
 	// itself may, because they do not know where the endpoints are.
@@ -143,7 +134,7 @@ func (n NoLocal) compare(o NoLocal) int {
 
 // policiesWithoutLocal lists the traffic policies that are Local although all endpoints of a port and family are on other nodes.
 func policiesWithoutLocal(svc *model.Service, group []frontend, eps portEndpoints) []NoLocal {
-	if len(eps.local) > 0 || len(eps.cluster) == 0 {
+	if len(eps.local.endpoints) > 0 || len(eps.cluster.endpoints) == 0 {
 		return nil
 	}
 	var without []NoLocal

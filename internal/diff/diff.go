@@ -211,12 +211,12 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	var added []kernel.Destination
 	i := 0
 	for _, w := range wanted.Destinations {
-		for i < len(have) && have[i].Compare(w) < 0 {
+		for i < len(have) && have[i].Addr != w.Addr && have[i].Compare(w) < 0 {
 			b.release(wanted, have[i], opt)
 			i++
 		}
 		w.Weight = opt.weight(wanted, w)
-		if i == len(have) || have[i].Compare(w) != 0 {
+		if i == len(have) || have[i].Addr != w.Addr {
 			added = append(added, w)
 			continue
 		}

@@ -59,14 +59,16 @@ func (w Weights) MayDiffer() bool {
 }
 
 // Of returns the weight of an endpoint, before it is multiplied by its node's weight.
-func (w Weights) Of(e *Endpoint) uint32 {
-	for _, by := range []struct {
-		list []NamedWeight
-		name string
-	}{{w.Pods, e.Pod}, {w.Nodes, e.Node}, {w.Zones, e.Zone}} {
-		i, found := slices.BinarySearchFunc(by.list, by.name, func(n NamedWeight, name string) int { return strings.Compare(n.Name, name) })
-		if found && by.name != "" {
-			return by.list[i].Weight
+func (w *Weights) Of(e *Endpoint) uint32 {
+	if len(w.Pods)+len(w.Nodes)+len(w.Zones) > 0 {
+		for _, by := range []struct {
+			list []NamedWeight
+			name string
+		}{{w.Pods, e.Pod}, {w.Nodes, e.Node}, {w.Zones, e.Zone}} {
+			i, found := slices.BinarySearchFunc(by.list, by.name, func(n NamedWeight, name string) int { return strings.Compare(n.Name, name) })
+			if found && by.name != "" {
+				return by.list[i].Weight
+			}
 		}
 	}
 	if w.DefaultSet {

@@ -58,8 +58,17 @@ func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 		return
 	}
 	due := !now.Before(c.next)
-	for key := range c.affected(p, due) {
+	affected := c.affected(p, due)
+	for key := range affected {
 		c.updateServer(now, p, key)
+	}
+	for _, phase := range p.Plan.Phases {
+		for _, op := range phase.Ops {
+			d, ok := op.Object.(kernel.ServerDestination)
+			if _, updated := affected[d.Server]; ok && !updated {
+				c.updateDestination(now, p, d.Server, d.Addr)
+			}
+		}
 	}
 	if due {
 		c.next = now.Add(c.distance(interval))
@@ -89,11 +98,8 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 	}
 	for _, phase := range p.Plan.Phases {
 		for _, op := range phase.Ops {
-			switch o := op.Object.(type) {
-			case kernel.ServerDestination:
-				add(o.Server)
-			case kernel.Server:
-				add(o.Key)
+			if server, ok := op.Object.(kernel.Server); ok {
+				add(server.Key)
 			}
 		}
 	}
@@ -101,12 +107,35 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 }
 
 func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
-	before := c.servers[key]
-	clock := before.continued(now, draining(p, key))
-	c.count += clock.destinations() - before.destinations()
+	c.replace(key, c.servers[key].continued(now, draining(p, key)))
+}
+
+func (c *Clocks) replace(key kernel.ServerKey, clock Clock) {
+	c.count += clock.destinations() - c.servers[key].destinations()
 	if c.servers[key] = clock; len(clock) == 0 {
 		delete(c.servers, key)
 	}
+}
+
+// updateDestination does not visit the virtual server's other destinations, which may number in the thousands.
+func (c *Clocks) updateDestination(now time.Time, p Pass, key kernel.ServerKey, addr netip.AddrPort) {
+	clock := c.servers[key]
+	if clock.runs(wholeServer) {
+		c.updateServer(now, p, key)
+		return
+	}
+	server := p.Target.Server(key)
+	d, exists := p.Have.Servers[key].Destination(addr)
+	drains := server != nil && exists && diff.Draining(server, d)
+	if drains == clock.runs(addr) {
+		return
+	}
+	next := make(Clock, len(clock)+1)
+	maps.Copy(next, clock)
+	if delete(next, addr); drains {
+		next[addr] = now
+	}
+	c.replace(key, next)
 }
 
 func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {

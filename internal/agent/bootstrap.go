@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -53,5 +52,5 @@ func isBootstrap(id model.ServiceID) bool {
 }
 
 func hasDeletion(plan diff.Plan) bool {
-	return slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete })
+	return plan.Has(func(op kernel.Op) bool { return op.Verb == kernel.Delete })
 }

@@ -64,7 +64,7 @@ func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 
 func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	lost := map[kernel.ServerKey]struct{}{}
-	for _, op := range plan.Ops() {
+	for op := range plan.All {
 		switch o := op.Object.(type) {
 		case kernel.Server:
 			if op.Verb == kernel.Delete {

@@ -70,7 +70,7 @@ func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	changesMore := slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete || op.Verb == kernel.Update })
+	changesMore := plan.Has(func(op kernel.Op) bool { return op.Verb == kernel.Delete || op.Verb == kernel.Update })
 	if changesMore || len(first.planner.known.State().Servers) > 0 && !k.begun {
 		return ErrKernelNewer
 	}

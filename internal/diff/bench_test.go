@@ -33,3 +33,24 @@ func BenchmarkFull(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkParts divides the plan of a new node that has already written what all Services depend on.
+func BenchmarkParts(b *testing.B) {
+	for _, services := range []int{1_000, 10_000} {
+		w := diff.NewTarget(clusterWith(compiletest.Many(services, 10)).Want())
+		p := plan(w, newFake().State(), read()).Without(func(op kernel.Op) bool {
+			m, isMember := op.Object.(kernel.Member)
+			return isMember && m.Element.Addr.IsLoopback() || !isMember && !aboutService[op.KindOf()]
+		})
+		b.Run(fmt.Sprint(services), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := len(p.Parts(1024, w, nil)); n < services/100 {
+					b.Fatalf("%d parts", n)
+				}
+			}
+		})
+	}
+}
+
+var aboutService = map[kernel.Kind]bool{kernel.KindServer: true, kernel.KindDestination: true, kernel.KindAddress: true}

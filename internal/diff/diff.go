@@ -178,7 +178,12 @@ func (b *builder) address(w *Target, have *kernel.State, addr netip.Addr) {
 }
 
 func (b *builder) allServers(w *Target, have *kernel.State, opt Options) {
-	for _, key := range w.Keys() { // sortOps keeps this order for destinations
+	keys, missing := w.Keys(), 0
+	for _, key := range keys {
+		missing += max(len(w.Server(key).Destinations)-len(have.Servers[key].Destinations), 0)
+	}
+	b.phases[phaseDestinationsIn] = make([]kernel.Op, 0, missing)
+	for _, key := range keys { // sortOps keeps this order for destinations
 		b.server(w, have, key, opt)
 	}
 	for key := range have.Servers {
@@ -208,8 +213,7 @@ func (b *builder) server(w *Target, have *kernel.State, key kernel.ServerKey, op
 // destinations merges the wanted and the existing destinations, both sorted.
 func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestination, opt Options) {
 	key := wanted.Key
-	var added []kernel.Destination
-	i := 0
+	added, i := b.added[:0], 0
 	for _, w := range wanted.Destinations {
 		for i < len(have) && have[i].Addr != w.Addr && have[i].Compare(w) < 0 {
 			b.release(wanted, have[i], opt)
@@ -228,7 +232,9 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	for ; i < len(have); i++ {
 		b.release(wanted, have[i], opt)
 	}
-	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, added) {
+	b.added = added
+	b.entry.sort(wanted.Scheduler, b.seed, added)
+	for _, w := range added {
 		b.add(phaseDestinationsIn, kernel.Create, kernel.ServerDestination{Server: key, Destination: w})
 	}
 }

@@ -18,6 +18,11 @@ func pods(family string, n int) []kernel.Destination {
 	return ds
 }
 
+func inEntryOrder(scheduler, seed string, ds []kernel.Destination) []kernel.Destination {
+	new(entryOrder).sort(scheduler, seed, ds)
+	return ds
+}
+
 // Nodes start with different endpoints: across many nodes, each endpoint comes first about equally often. The kernel starts with the
 // endpoint added last.
 func TestNodesBeginAtDifferentEndpoints(t *testing.T) {

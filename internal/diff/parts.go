@@ -28,7 +28,7 @@ func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 }
 
 func (p Plan) changesBase(w *Target) bool {
-	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
+	return p.Has(func(op kernel.Op) bool {
 		m, isMember := op.Object.(kernel.Member)
 		return !addressOf(op).IsValid() || isMember && isSeal(w, m)
 	})
@@ -78,8 +78,25 @@ type grouping struct {
 	// groups keeps the plan's order. index contains the position of each group.
 	groups []group
 	index  map[kernel.ServerKey]int
-	// endpoints contains the groups with a destination at an endpoint's address.
+	// endpoints contains the addresses of the endpoints that have an operation of their own, each with the groups that have a destination there.
 	endpoints map[netip.Addr][]int
+	// The last results are kept, because most operations follow another operation on the same virtual server.
+	lastOwner lastLookup[want.ServiceID]
+	lastGroup lastLookup[int]
+}
+
+// lastLookup is the last result of a lookup by place.
+type lastLookup[T any] struct {
+	place  kernel.ServerKey
+	exists bool
+	result T
+}
+
+func (l *lastLookup[T]) at(place kernel.ServerKey, look func(kernel.ServerKey) T) T {
+	if !l.exists || l.place != place {
+		l.place, l.exists, l.result = place, true, look(place)
+	}
+	return l.result
 }
 
 type group struct {
@@ -97,29 +114,28 @@ func (g *group) rank() int { return max(g.ops, g.service) }
 
 func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	g := &grouping{want: w, whole: map[netip.Addr]bool{}, index: map[kernel.ServerKey]int{}, endpoints: map[netip.Addr][]int{}}
-	ops := p.Ops()
 	services := map[want.ServiceID]int{}
-	for _, op := range ops {
+	for op := range p.All {
 		if key := placeOf(op); key.Addr.Port() == 0 || removesServer(op) && w.HasAddress(key.Addr.Addr()) {
 			g.whole[key.Addr.Addr()] = true
 		}
+		if g.isAboutEndpoint(op) {
+			g.endpoints[addressOf(op)] = nil
+		}
 		services[g.owner(op)]++
 	}
-	for _, op := range ops {
+	for op := range p.All {
 		if g.isAboutEndpoint(op) {
 			continue
 		}
-		key := g.keyOf(op)
-		i, exists := g.index[key]
-		if !exists {
-			i = len(g.groups)
-			g.index[key], g.groups = i, append(g.groups, group{service: math.MaxInt})
-		}
-		group, owner := &g.groups[i], g.owner(op)
+		i, owner := g.groupOf(op), g.owner(op)
+		group := &g.groups[i]
 		group.ops++
 		group.service, group.waited = min(group.service, services[owner]), max(group.waited, waited[owner])
 		if d, ok := op.Object.(kernel.ServerDestination); ok {
-			g.endpoints[d.Addr.Addr()] = append(g.endpoints[d.Addr.Addr()], i)
+			if groups, exists := g.endpoints[d.Addr.Addr()]; exists {
+				g.endpoints[d.Addr.Addr()] = append(groups, i)
+			}
 		}
 	}
 	return g
@@ -153,19 +169,21 @@ func takeTurns(order []*group, size int) []*group {
 func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.ServiceID]int {
 	waiting := map[want.ServiceID]int{}
 	for _, part := range left {
-		for _, op := range part.Ops() {
-			id := ownerOf(op, w)
+		for op := range part.All {
+			id := w.ownerAt(placeOf(op))
 			waiting[id] = waited[id] + 1
 		}
 	}
 	return waiting
 }
 
-func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
+func (g *grouping) owner(op kernel.Op) want.ServiceID {
+	return g.lastOwner.at(placeOf(op), g.want.ownerAt)
+}
 
-// ownerOf returns zero if the object no longer belongs to a Service.
-func ownerOf(op kernel.Op, w *Target) want.ServiceID {
-	if server := w.Server(placeOf(op)); server != nil {
+// ownerAt returns zero if the place no longer belongs to a Service.
+func (t *Target) ownerAt(place kernel.ServerKey) want.ServiceID {
+	if server := t.Server(place); server != nil {
 		return server.Owner.Service
 	}
 	return want.ServiceID{}
@@ -181,12 +199,18 @@ func (g *grouping) isAboutEndpoint(op kernel.Op) bool {
 	return set.Type == kernel.HashIPPortIP
 }
 
-func (g *grouping) keyOf(op kernel.Op) kernel.ServerKey {
-	key := placeOf(op)
+func (g *grouping) groupOf(op kernel.Op) int { return g.lastGroup.at(placeOf(op), g.groupAt) }
+
+func (g *grouping) groupAt(key kernel.ServerKey) int {
 	if addr := key.Addr.Addr(); g.whole[addr] {
-		return kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0)}
+		key = kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0)}
 	}
-	return key
+	i, exists := g.index[key]
+	if !exists {
+		i = len(g.groups)
+		g.index[key], g.groups = i, append(g.groups, group{service: math.MaxInt})
+	}
+	return i
 }
 
 // parts assigns the groups to parts. An entry for an endpoint is added before the endpoint becomes a destination of any virtual server, and
@@ -214,7 +238,7 @@ func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
 	}
 	return func(op kernel.Op) int {
 		if !g.isAboutEndpoint(op) {
-			return g.groups[g.index[g.keyOf(op)]].part
+			return g.groups[g.groupOf(op)].part
 		}
 		if part, written := first[addressOf(op)]; written && op.Verb != kernel.Delete {
 			return part

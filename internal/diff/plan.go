@@ -29,6 +29,22 @@ func (p Plan) Len() int {
 	return n
 }
 
+// All iterates over all operations in order.
+func (p Plan) All(yield func(kernel.Op) bool) {
+	for _, phase := range p.Phases {
+		for _, op := range phase.Ops {
+			if !yield(op) {
+				return
+			}
+		}
+	}
+}
+
+// Has reports whether the plan has an operation of the given kind.
+func (p Plan) Has(is func(kernel.Op) bool) bool {
+	return slices.ContainsFunc(p.Phases, func(phase Phase) bool { return slices.ContainsFunc(phase.Ops, is) })
+}
+
 // Ops lists all operations in order.
 func (p Plan) Ops() []kernel.Op {
 	ops := make([]kernel.Op, 0, p.Len())
@@ -54,6 +70,9 @@ type builder struct {
 	phases [numPhases][]kernel.Op
 	// drain counts the destinations of each Service that start to drain.
 	drain map[want.ServiceID]int
+	// added and entry are reused for the new destinations of each virtual server.
+	added []kernel.Destination
+	entry entryOrder
 }
 
 func (b *builder) add(at phaseIndex, verb kernel.Verb, object kernel.Object) {

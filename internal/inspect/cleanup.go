@@ -85,7 +85,7 @@ func (c *Cleanup) found(plan diff.Plan, nothing string) {
 		fmt.Fprintln(c.out, nothing)
 	case c.DryRun:
 		Plan(c.out, plan)
-		for _, op := range plan.Ops() {
+		for op := range plan.All {
 			c.ToRemove = append(c.ToRemove, op.String())
 		}
 	}

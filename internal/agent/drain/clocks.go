@@ -62,12 +62,10 @@ func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	for key := range affected {
 		c.updateServer(now, p, key)
 	}
-	for _, phase := range p.Plan.Phases {
-		for _, op := range phase.Ops {
-			d, ok := op.Object.(kernel.ServerDestination)
-			if _, updated := affected[d.Server]; ok && !updated {
-				c.updateDestination(now, p, d.Server, d.Addr)
-			}
+	for op := range p.Plan.All {
+		d, ok := op.Object.(kernel.ServerDestination)
+		if _, updated := affected[d.Server]; ok && !updated {
+			c.updateDestination(now, p, d.Server, d.Addr)
 		}
 	}
 	if due {
@@ -96,11 +94,9 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 			add(key)
 		}
 	}
-	for _, phase := range p.Plan.Phases {
-		for _, op := range phase.Ops {
-			if server, ok := op.Object.(kernel.Server); ok {
-				add(server.Key)
-			}
+	for op := range p.Plan.All {
+		if server, ok := op.Object.(kernel.Server); ok {
+			add(server.Key)
 		}
 	}
 	return affected

@@ -147,7 +147,7 @@ func touch(op kernel.Op, touched *want.Touched) {
 // Objects returns all objects of a partly applied plan, including the objects already written.
 func Objects(plan diff.Plan) *want.Touched {
 	touched := want.NewTouched()
-	for _, op := range plan.Ops() {
+	for op := range plan.All {
 		touch(op, touched)
 	}
 	return touched
@@ -175,7 +175,7 @@ func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 		return
 	}
 	planned := map[any]struct{}{}
-	for _, op := range plan.Ops() {
+	for op := range plan.All {
 		planned[identityOf(op.Object)] = struct{}{}
 	}
 	for id, entry := range r.byObject {

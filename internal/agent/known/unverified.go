@@ -117,7 +117,7 @@ func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	if len(u) == 0 {
 		return plan
 	}
-	for _, op := range plan.Ops() {
+	for op := range plan.All {
 		if p, ok := placeOf(op); ok && p.port == 0 && u.has(p) {
 			u.add(p)
 		}

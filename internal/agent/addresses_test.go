@@ -249,8 +249,8 @@ func TestNodesComeAndGo(t *testing.T) {
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")
-		svc.Slices[0].Endpoints[0].ForZones = []string{"zone-1"}
-		svc.Slices[0].Endpoints[1].ForZones = []string{"zone-2"}
+		svc.Slices[0].Endpoints[0].Hints = &model.Hints{ForZones: []string{"zone-1"}}
+		svc.Slices[0].Endpoints[1].Hints = &model.Hints{ForZones: []string{"zone-2"}}
 		w.put(svc)
 		w.start()
 		w.converged()

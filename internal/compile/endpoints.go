@@ -153,11 +153,11 @@ func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpo
 // endpoint lacks a hint, hints are being added or removed, and byHints ignores them. It also ignores them if all hinted endpoints are drained.
 func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
 	getsConnections := func(e Endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
-	hints := hinted(ready, n.NodeName, func(e Endpoint) []string { return e.ForNodes })
+	hints := hinted(ready, n.NodeName, func(h *model.Hints) []string { return h.ForNodes })
 	if slices.ContainsFunc(hints, getsConnections) {
 		return hints
 	}
-	hints = hinted(ready, n.zone(), func(e Endpoint) []string { return e.ForZones })
+	hints = hinted(ready, n.zone(), func(h *model.Hints) []string { return h.ForZones })
 	if slices.ContainsFunc(hints, getsConnections) {
 		return hints
 	}
@@ -165,11 +165,11 @@ func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
 }
 
 // hinted returns the endpoints whose hints include the name, or none if any endpoint has no hints.
-func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endpoint {
-	if name == "" || slices.ContainsFunc(ready, func(e Endpoint) bool { return len(hints(e)) == 0 }) {
+func hinted(ready []Endpoint, name string, hints func(*model.Hints) []string) []Endpoint {
+	if name == "" || slices.ContainsFunc(ready, func(e Endpoint) bool { return e.Hints == nil || len(hints(e.Hints)) == 0 }) {
 		return nil
 	}
-	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), name) })
+	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e.Hints), name) })
 }
 
 // filter returns the endpoints to keep. It usually keeps all or none, so it counts them before it copies any.

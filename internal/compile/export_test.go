@@ -77,7 +77,7 @@ func (c *Cluster) Claimants() map[kernel.ServerKey][]claimant {
 	return all
 }
 
-func (c *Cluster) EndpointsAt(a netip.Addr) int { return c.node.virtual.endpoints[a] }
+func (c *Cluster) EndpointsAt(a netip.Addr) int { return int(c.node.virtual.endpoints[shorten(a)]) }
 
 func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services[id].fragment }
 

@@ -64,7 +64,7 @@ func (c *Cluster) Learn(f Facts) {
 		c.learnListeners(f.Listeners)
 	}
 	if c.changes.services == nil {
-		c.changes.services = map[model.ServiceID]*model.Service{}
+		c.changes.services = make(map[model.ServiceID]*model.Service, len(f.Services))
 	}
 	maps.Copy(c.changes.services, f.Services)
 }
@@ -76,8 +76,11 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 	c.changes = changes{}
 	touched.Rules = touched.Rules || learned.base
 	c.backlog = c.backlog.with(keySet(c.servicesThat(learned.late)))
-	changed := c.servicesThat(learned.affected)
-	maps.Copy(changed, learned.services)
+	changed := learned.services
+	if affected := c.servicesThat(learned.affected); len(affected) > 0 {
+		maps.Copy(affected, changed)
+		changed = affected
+	}
 	return c.Update(changed, touched)
 }
 

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 
@@ -14,9 +15,9 @@ import (
 // Service is affected. It takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
-	frontends map[netip.Addr]int
-	// endpoints counts the endpoints at each address.
-	endpoints map[netip.Addr]int
+	frontends map[netip.Addr]int32
+	// endpoints counts the endpoints at each address, which is shortened because there may be hundreds of thousands.
+	endpoints map[shortAddr]int32
 	// changed contains the addresses that became virtual, or are no longer virtual, since the last call to takeChanged.
 	changed map[netip.Addr]struct{}
 	// moves counts how often the address of an endpoint became virtual, or stopped being virtual.
@@ -24,7 +25,7 @@ type virtual struct {
 }
 
 func newVirtual() virtual {
-	return virtual{frontends: map[netip.Addr]int{}, endpoints: map[netip.Addr]int{}, changed: map[netip.Addr]struct{}{}}
+	return virtual{frontends: map[netip.Addr]int32{}, endpoints: map[shortAddr]int32{}, changed: map[netip.Addr]struct{}{}}
 }
 
 func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
@@ -43,10 +44,10 @@ func (v *virtual) replaceEndpoints(old, new *model.Service) {
 	for i := range max(len(was), len(is)) {
 		gone, come := trim(endpointsAt(was, i), endpointsAt(is, i), func(a, b *model.Endpoint) bool { return a.Addr == b.Addr })
 		for j := range come {
-			count(v.endpoints, come[j].Addr, +1)
+			count(v.endpoints, shorten(come[j].Addr), +1)
 		}
 		for j := range gone {
-			count(v.endpoints, gone[j].Addr, -1)
+			count(v.endpoints, shorten(gone[j].Addr), -1)
 		}
 	}
 }
@@ -81,7 +82,7 @@ func (v *virtual) replace(a netip.Addr, was, is bool) {
 	if v.has(a) == before {
 		return
 	}
-	if v.endpoints[a] > 0 {
+	if v.endpoints[shorten(a)] > 0 {
 		v.moves++
 	}
 	if _, twice := v.changed[a]; twice { // the second change reverts the first
@@ -96,11 +97,23 @@ func (v *virtual) replace(a netip.Addr, was, is bool) {
 func (v *virtual) takeChanged() map[netip.Addr]struct{} {
 	changed := v.changed
 	v.changed = map[netip.Addr]struct{}{}
-	maps.DeleteFunc(changed, func(a netip.Addr, _ struct{}) bool { return v.endpoints[a] == 0 })
+	maps.DeleteFunc(changed, func(a netip.Addr, _ struct{}) bool { return v.endpoints[shorten(a)] == 0 })
 	return changed
 }
 
-func count(at map[netip.Addr]int, a netip.Addr, by int) {
+// shortAddr identifies an IPv4 address. Several IPv6 addresses may share a value. If so, a search for the Services with an endpoint at one of them may
+// find none.
+type shortAddr uint32
+
+func shorten(a netip.Addr) (short shortAddr) {
+	bytes := a.As16()
+	for i := 0; i < len(bytes); i += 4 {
+		short = short*0x9e3779b1 + shortAddr(binary.BigEndian.Uint32(bytes[i:]))
+	}
+	return short
+}
+
+func count[K comparable](at map[K]int32, a K, by int32) {
 	if at[a] += by; at[a] == 0 {
 		delete(at, a)
 	}

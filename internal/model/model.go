@@ -105,8 +105,19 @@ type Endpoint struct {
 	// Node, Zone and Pod are empty if the slice does not name them.
 	Node, Zone string
 	Pod        string // namespace/name
-	// ForNodes and ForZones are the topology hints: the nodes and zones whose clients should use this endpoint.
-	ForNodes, ForZones []string
+	// Hints is nil if the endpoint has no topology hints, as in most clusters. A cluster may have hundreds of thousands of endpoints.
+	Hints *Hints
+}
+
+// Hints are the nodes and zones whose clients should use an endpoint.
+type Hints struct{ ForNodes, ForZones []string }
+
+// Equal reports whether two hints are equal. Both may be nil.
+func (h *Hints) Equal(o *Hints) bool {
+	if h == nil || o == nil {
+		return h == o
+	}
+	return slices.Equal(h.ForNodes, o.ForNodes) && slices.Equal(h.ForZones, o.ForZones)
 }
 
 // Node contains the parts of a Node object that affect Services.

@@ -128,10 +128,6 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 // Missing conditions get the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
 	ready := orElse(spec.Conditions.Ready, true)
-	hints := spec.Hints
-	if hints == nil {
-		hints = &discoveryv1.EndpointHints{}
-	}
 	return model.Endpoint{
 		Ready:       ready,
 		Serving:     orElse(spec.Conditions.Serving, ready),
@@ -139,8 +135,17 @@ func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.
 		Node:        c.names.optional(spec.NodeName),
 		Zone:        c.names.optional(spec.Zone),
 		Pod:         podName(spec.TargetRef, namespace),
-		ForNodes:    hinted(c, hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name }),
-		ForZones:    hinted(c, hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name }),
+		Hints:       c.hints(spec.Hints),
+	}
+}
+
+func (c converter) hints(hints *discoveryv1.EndpointHints) *model.Hints {
+	if hints == nil || len(hints.ForNodes)+len(hints.ForZones) == 0 {
+		return nil
+	}
+	return &model.Hints{
+		ForNodes: hinted(c, hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name }),
+		ForZones: hinted(c, hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name }),
 	}
 }
 

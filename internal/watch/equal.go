@@ -36,8 +36,7 @@ func equalSlice(a, b *model.EndpointSlice) bool {
 
 func equalEndpoint(a, b model.Endpoint) bool {
 	return a.Addr == b.Addr && a.Ready == b.Ready && a.Serving == b.Serving && a.Terminating == b.Terminating &&
-		a.Node == b.Node && a.Zone == b.Zone && a.Pod == b.Pod &&
-		slices.Equal(a.ForNodes, b.ForNodes) && slices.Equal(a.ForZones, b.ForZones)
+		a.Node == b.Node && a.Zone == b.Zone && a.Pod == b.Pod && a.Hints.Equal(b.Hints)
 }
 
 func equalNode(a, b *model.Node) bool {

@@ -32,6 +32,8 @@ func TestEqualSeesEveryField(t *testing.T) {
 	baseEndpoint := &baseSlice.Endpoints[0]
 	forEachField(t, reflect.ValueOf(baseEndpoint).Elem(), "Endpoint", func() reflect.Value { e := *baseEndpoint; return reflect.ValueOf(&e) },
 		func(v reflect.Value) bool { return equalEndpoint(*baseEndpoint, *v.Interface().(*model.Endpoint)) })
+	forEachField(t, reflect.ValueOf(&model.Hints{}).Elem(), "Hints", func() reflect.Value { return reflect.ValueOf(&model.Hints{}) },
+		func(v reflect.Value) bool { return (&model.Hints{}).Equal(v.Interface().(*model.Hints)) })
 	baseNode := c.node(testNode(), "").Node
 	forEachField(t, reflect.ValueOf(baseNode).Elem(), "Node", func() reflect.Value { n := *baseNode; return reflect.ValueOf(&n) },
 		func(v reflect.Value) bool { return equalNode(baseNode, v.Interface().(*model.Node)) })
@@ -63,6 +65,9 @@ func otherValue(t *testing.T, v reflect.Value) reflect.Value {
 	t.Helper()
 	other := reflect.New(v.Type()).Elem()
 	switch v.Interface().(type) {
+	case *model.Hints:
+		other.Set(reflect.ValueOf(&model.Hints{ForNodes: []string{"other"}}))
+		return other
 	case time.Time:
 		other.Set(reflect.ValueOf(time.Unix(1, 0)))
 		return other

@@ -81,7 +81,7 @@ func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	for m := range w.members {
 		audit.Sets[m.Set] = struct{}{}
 	}
-	k.lost = true // until the audit's result is merged
+	k.lost, k.auditing = true, true // until the audit's result is merged
 	return audit
 }
 
@@ -152,7 +152,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 		m.server(key, server)
 	}
 	k.writes.all()
-	k.unverified, k.skipped, k.lost = k.failed, k.skippedLater, false
+	k.unverified, k.skipped, k.lost, k.auditing = k.failed, k.skippedLater, false, false
 	return m.differs
 }
 

@@ -40,9 +40,10 @@ type Kernel struct {
 	// ipv4ServersAt.
 	ipv4Servers   int
 	ipv4ServersAt uint64
-	// lost is true if the next audit must return everything, because there is no earlier audit to compare with.
-	lost       bool
-	unsettable map[kernel.SysctlSetting]error
+	// lost is true if the next audit must return everything, because there is no earlier audit to compare with. auditing is true once an audit has
+	// begun, until its result is merged.
+	lost, auditing bool
+	unsettable     map[kernel.SysctlSetting]error
 	// failures is nil if no plan has been applied since the last full read.
 	failures *diff.Failures
 }
@@ -182,8 +183,7 @@ func (k *Kernel) Succeeded(ops ...kernel.Op) {
 }
 
 func (k *Kernel) succeeded(op kernel.Op) {
-	k.written.note(op.Object)
-	k.writes.note(op.Object)
+	k.noteWrite(op.Object)
 	k.Refusals.succeeded(op.Object)
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -219,9 +219,16 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		k.failed.addOp(op)
 		k.skipped, k.skippedLater = true, true
 	}
-	k.written.note(op.Object)
-	k.writes.note(op.Object)
+	k.noteWrite(op.Object)
 	k.failures.Add(op, err)
+}
+
+// If the next audit returns everything anyway, written stays empty. The first sync writes every object.
+func (k *Kernel) noteWrite(object kernel.Object) {
+	if k.auditing || !k.lost {
+		k.written.note(object)
+	}
+	k.writes.note(object)
 }
 
 // TakeInexact reports whether the state may differ from the kernel although no operation failed, and resets this flag.

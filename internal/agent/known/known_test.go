@@ -165,3 +165,16 @@ func TestOptionalSysctlIsSetAgain(t *testing.T) {
 		}
 	}
 }
+
+// The first audit returns everything, so it needs no list of what the first sync has written, which is the whole state.
+func TestWritesBeforeTheFirstAuditAreNotKept(t *testing.T) {
+	k := reading(holding(nil))
+	k.Succeeded(create(web))
+	if audit := k.BeginAudit(nil); !audit.All || len(audit.Servers) > 0 {
+		t.Errorf("all is %t, and %d virtual servers are listed", audit.All, len(audit.Servers))
+	}
+	k.Succeeded(create(other))
+	if !k.Written(other) || k.Written(web) {
+		t.Errorf("written since the audit began: %t and %t, want only the second", k.Written(web), k.Written(other))
+	}
+}

@@ -162,11 +162,15 @@ func (w World) slice(name string, ports []model.ServicePort, r *rand.Rand) *mode
 		e := model.Endpoint{Addr: w.endpoint(s.Family, r), Node: pick(r, []string{Node, "node-b", ""})}
 		e.Ready, e.Terminating = r.IntN(3) > 0, r.IntN(4) == 0
 		e.Serving = e.Ready || r.IntN(2) == 0
+		e.Hints = &model.Hints{}
 		if hints && r.IntN(8) > 0 {
-			e.ForZones = []string{pick(r, w.Zones)}
+			e.Hints.ForZones = []string{pick(r, w.Zones)}
 		}
 		if hints && r.IntN(2) == 0 {
-			e.ForNodes = []string{pick(r, []string{Node, "node-b"})}
+			e.Hints.ForNodes = []string{pick(r, []string{Node, "node-b"})}
+		}
+		if e.Hints.Equal(&model.Hints{}) {
+			e.Hints = nil
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

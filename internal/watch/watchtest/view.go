@@ -118,8 +118,10 @@ func SliceText(s *model.EndpointSlice) string {
 				b.WriteString("@" + s)
 			}
 		}
-		writeIf(&b, len(e.ForNodes) > 0, "+nodes%v", e.ForNodes)
-		writeIf(&b, len(e.ForZones) > 0, "+zones%v", e.ForZones)
+		if h := e.Hints; h != nil {
+			writeIf(&b, len(h.ForNodes) > 0, "+nodes%v", h.ForNodes)
+			writeIf(&b, len(h.ForZones) > 0, "+zones%v", h.ForZones)
+		}
 	}
 	return b.String()
 }

@@ -41,3 +41,22 @@ func TestGuardedSetsAreComplete(t *testing.T) {
 		}
 	})
 }
+
+// TestServedClusterIPsHaveNoGuard: the rules accept packets to the ports in CLUSTER-IP before they look up the guards, because most packets are for
+// ClusterIPs.
+func TestServedClusterIPsHaveNoGuard(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := compiletest.Cluster(compiletest.Config(), compiletest.Services(t, "services"), compiletest.Around(t, "around")).Want()
+		members := map[kernel.Member]bool{}
+		for m := range w.Members {
+			members[m] = true
+		}
+		for m := range members {
+			family, guarded := strings.CutSuffix(m.Set, "-GUARDED")
+			served := kernel.Member{Set: family + "-CLUSTER-IP", Element: m.Element}
+			if guarded && members[served] {
+				t.Errorf("%s has no effect, because the port is in %s", m, served.Set)
+			}
+		}
+	})
+}

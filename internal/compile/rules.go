@@ -182,11 +182,11 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{
 		// Our own jump skips established connections, but a jump that kube-proxy left behind does not, and must not interrupt them.
 		rule("established connections pass", kernel.Return, kernel.Established{}),
-		// This rule precedes the one for served ports, because guarded ports are also served ports.
+		// Most packets are for ClusterIPs. The only guard of a ClusterIP is for ports that take no connections, and these are not in the set.
+		rule("a Service with endpoints", cfg.acceptVerdict(), toPort(clusterIPs, f)),
+		// This rule precedes the one for other served ports, because their guards admit some clients.
 		rule("a port that is not open to every client", jumpTo(chainGuards), toPort(guarded, f)),
-	}
-	for _, set := range served {
-		rs = append(rs, rule("a Service with endpoints", cfg.acceptVerdict(), toPort(set, f)))
+		rule("a Service with endpoints", cfg.acceptVerdict(), toPort(external, f)),
 	}
 	if cfg.AcceptServices {
 		rs = append(rs, rule("health checks of load balancers", kernel.Accept, toPort(healthPorts, f)))

@@ -64,9 +64,10 @@ func measure(t *testing.T, which string) *Result {
 		t.Fatalf("%s is not a valid case; use `make bench-peers`", caseVariable)
 	}
 	b := &bench{world: newWorld(t, services), services: services, random: rand.New(rand.NewPCG(1, uint64(services)))}
-	result := &Result{Program: "IPVS alone", Services: services}
-	if name == "ipvs-alone" {
-		b.serveAlone(t)
+	result := &Result{Services: services}
+	if alone := withoutProgram[name]; alone.serve != nil {
+		result.Program = alone.name
+		alone.serve(b, t)
 		b.packets(t, result)
 		return result
 	}

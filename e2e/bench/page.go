@@ -44,15 +44,18 @@ func read(tests []record.Test) (all []measured, err error) {
 	return all, nil
 }
 
+// The cases without a program. The second is the least that a program needs to masquerade connections.
+const aloneProgram, trackedProgram = "IPVS alone", "IPVS with conntrack"
+
 // programs lists the compared programs in the order of rows and legends.
-var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
+var programs = []string{"kube-ipvs", aloneProgram, trackedProgram, "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
 // table is a generated table.
 type table struct {
 	page    string
 	columns []string
-	// rows returns the rows of a result. It returns none if the result has no data for the table. floor is the cost with IPVS alone.
-	rows func(r Result, floor Packets) [][]string
+	// rows returns the rows of a result. It returns none if the result has no data for the table.
+	rows func(r Result, least floors) [][]string
 }
 
 func row(cells ...string) [][]string { return [][]string{cells} }
@@ -60,7 +63,7 @@ func row(cells ...string) [][]string { return [][]string{cells} }
 var tables = map[string]table{
 	"changes": {
 		PagePath, []string{"p50, ms", "p99, ms", "max, ms", "CPU per change, ms", "changes"},
-		func(r Result, _ Packets) [][]string {
+		func(r Result, _ floors) [][]string {
 			if c := r.Changes; c != nil {
 				return row(number(c.Median), number(c.P99), number(c.Worst), number(c.CPU), fmt.Sprint(c.Count))
 			}
@@ -69,7 +72,7 @@ var tables = map[string]table{
 	},
 	"start": {
 		PagePath, []string{"half, s", "all, s", "CPU, s"},
-		func(r Result, _ Packets) [][]string {
+		func(r Result, _ floors) [][]string {
 			if s := r.Start; s != nil {
 				return row(reached(s.Half, s), reached(s.All, s), number(s.CPU))
 			}
@@ -78,7 +81,7 @@ var tables = map[string]table{
 	},
 	"resources": {
 		PagePath, []string{"memory after the start, MB", "memory once idle, MB", "pages of files, MB", "idle CPU, %"},
-		func(r Result, _ Packets) [][]string {
+		func(r Result, _ floors) [][]string {
 			if r.Memory == nil || r.Idle == nil {
 				return nil
 			}
@@ -91,7 +94,7 @@ var tables = map[string]table{
 	},
 	"rollouts": {
 		PagePath, []string{"250 endpoints, CPU s", "1,000 endpoints, CPU s"},
-		func(r Result, _ Packets) [][]string {
+		func(r Result, _ floors) [][]string {
 			if len(r.Rollouts) != 2 {
 				return nil
 			}
@@ -100,7 +103,7 @@ var tables = map[string]table{
 	},
 	"storms": {
 		PagePath, []string{"storm", "updates", "until the next change works, s", "CPU, s"},
-		func(r Result, _ Packets) (rows [][]string) {
+		func(r Result, _ floors) (rows [][]string) {
 			for _, s := range r.Storms {
 				rows = append(rows, []string{s.Name, fmt.Sprint(s.Updates), number(s.Took), number(s.CPU)})
 			}
@@ -108,17 +111,20 @@ var tables = map[string]table{
 		},
 	},
 	"packets": {
-		PagePath, []string{"first packet of a flow, µs", "later packet, never answered, µs"},
-		func(r Result, floor Packets) [][]string {
+		PagePath, []string{"first packet of a flow, µs", "later packet, never answered, µs", "later packet, answered, µs"},
+		func(r Result, least floors) [][]string {
 			if p := r.Packets; p != nil {
-				return row(packet(p.First, floor.First), packet(p.Later, floor.Later))
+				return row(
+					packet(p.First, least.alone.First, least.tracked.First),
+					packet(p.Later, least.alone.Later, least.tracked.Later),
+					packet(p.Answered, least.alone.Answered, least.tracked.Answered))
 			}
 			return nil
 		},
 	},
 	"summary": {
 		SummaryPath, []string{"a new endpoint is reached after (median), ms", "CPU per change, ms", "all Services work after a start, s", "memory once idle, MB", "idle CPU, %"},
-		func(r Result, _ Packets) [][]string {
+		func(r Result, _ floors) [][]string {
 			if r.Services != 1000 || r.Changes == nil || r.Start == nil || r.Memory == nil || r.Idle == nil {
 				return nil
 			}
@@ -127,19 +133,36 @@ var tables = map[string]table{
 	},
 }
 
-// packet formats the cost of a packet in microseconds and its ratio to IPVS alone.
-func packet(cost, floor Cost) string {
-	return fmt.Sprintf("%s (%.2f)", number(cost/1000), float64(floor/cost))
+// packet formats the cost of a packet in microseconds, and what fraction of it each floor is. Older results lack some costs.
+func packet(cost Cost, least ...Cost) string {
+	if cost == 0 {
+		return "not measured"
+	}
+	var fractions []string
+	for _, floor := range least {
+		fraction := "–"
+		if floor != 0 {
+			fraction = fmt.Sprintf("%.2f", float64(floor/cost))
+		}
+		fractions = append(fractions, fraction)
+	}
+	return fmt.Sprintf("%s (%s)", number(cost/1000), strings.Join(fractions, ", "))
 }
 
-// floor returns the cost of packets with IPVS alone.
-func floor(all []measured) Packets {
+// floors are the costs of packets without a program.
+type floors struct{ alone, tracked Packets }
+
+func floorsOf(all []measured) (f floors) {
 	for _, r := range all {
-		if r.Program == "IPVS alone" && r.Packets != nil {
-			return *r.Packets
+		switch {
+		case r.Packets == nil:
+		case r.Program == aloneProgram:
+			f.alone = *r.Packets
+		case r.Program == trackedProgram:
+			f.tracked = *r.Packets
 		}
 	}
-	return Packets{}
+	return f
 }
 
 // Page updates the tables and pictures of the page at path. It returns the new page, and its pictures by name.
@@ -171,8 +194,9 @@ func Page(path, page string, tests []record.Test) (text string, drawn map[string
 func (t table) text(all []measured) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| Services |  | %s | measured |\n|%s\n", strings.Join(t.columns, " | "), strings.Repeat("---|", len(t.columns)+3))
+	least := floorsOf(all)
 	for _, r := range all {
-		for _, cells := range t.rows(r.Result, floor(all)) {
+		for _, cells := range t.rows(r.Result, least) {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", thousands(r.Services), r.Program, strings.Join(cells, " | "), r.where)
 		}
 	}

@@ -28,6 +28,8 @@ type probe struct {
 	Begin time.Duration `json:"begin"`
 	Limit time.Duration `json:"limit"`
 	Count int           `json:"count"`
+	// Port is the source port of the probe "later". If it is 0, the kernel chooses one.
+	Port int `json:"port"`
 	// APIServer is a process whose CPU time is subtracted, because an API server in a cluster has its own CPUs.
 	APIServer int `json:"apiServer"`
 }
@@ -180,7 +182,7 @@ func (p probe) first() ([]time.Duration, error) {
 // later measures the subsequent packets of a UDP flow.
 func (p probe) later() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
-		fd, err := datagrams(at, 0)
+		fd, err := datagrams(at, p.Port)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import "time"
 
 // Result contains one program's measurements for one number of Services.
 type Result struct {
-	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
+	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone", "IPVS with conntrack"
 	Version  string `json:"version,omitempty"`
 	Services int    `json:"services"`
 
@@ -77,6 +77,8 @@ type Packets struct {
 	DirectFirst Cost `json:"directFirst"`
 	Later       Cost `json:"later"` // a later packet of a flow without replies
 	Direct      Cost `json:"direct"`
+	// Answered is a later packet of a flow with a reply. Results before it was measured have 0.
+	Answered Cost `json:"answered,omitempty"`
 }
 
 // Flows is the cost of kube-ipvs flows for connections with one datagram each.

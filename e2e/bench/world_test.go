@@ -20,6 +20,8 @@ type world struct {
 	client     *cluster.Pod
 	api        *watchtest.Server
 	kubeconfig string
+	// endpoint is the socket that receives the datagrams.
+	endpoint *net.UDPConn
 }
 
 func newWorld(t *testing.T, services int) *world {
@@ -37,7 +39,7 @@ func newWorld(t *testing.T, services int) *world {
 	// Connections fail immediately until a Service is served.
 	w.node.MustRun(t, "ip", "route", "add", "unreachable", "10.96.0.0/13")
 	respond(t, listen(t, backend.Host, netip.AddrPortFrom(netip.IPv4Unspecified(), endpointPort)))
-	sink(t, backend.Host)
+	w.endpoint = sink(t, backend.Host)
 
 	at := netip.AddrPortFrom(c.Router.V4, 6443)
 	w.api.Put(objects(services, netip.AddrPortFrom(w.node.V4, 0), at)...)
@@ -87,10 +89,10 @@ func respond(t *testing.T, l net.Listener) {
 }
 
 // sink never reads the datagrams that it receives, so that only sending is measured.
-func sink(t *testing.T, host *cluster.Host) {
+func sink(t *testing.T, host *cluster.Host) (conn *net.UDPConn) {
 	t.Helper()
-	err := host.Do(func() error {
-		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(datagramEndpoint, endpointPort)))
+	err := host.Do(func() (err error) {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(datagramEndpoint, endpointPort)))
 		if err != nil {
 			return err
 		}
@@ -100,4 +102,5 @@ func sink(t *testing.T, host *cluster.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return conn
 }

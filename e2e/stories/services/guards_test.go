@@ -1,7 +1,9 @@
 package services
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
@@ -13,6 +15,7 @@ func TestGuards(t *testing.T) {
 	cluster.NeedPauses(t)
 	t.Run("ports whose endpoints leave the node and return", func(t *testing.T) { s.guardsOfPolicies(t) })
 	t.Run("addresses with source ranges", func(t *testing.T) { s.guardsOfRanges(t) })
+	t.Run("a new source range and open connections", func(t *testing.T) { s.guardAndConnections(t) })
 	t.Run("node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
 }
 
@@ -111,6 +114,47 @@ endpoints: [{addresses: [web-2]}]`)
 		}
 	}
 	mustNotHaveFailed(t, all)
+}
+
+// guardAndConnections: a new source range ends no answered TCP connection, and stops unanswered flows at the next datagram.
+func (s *stage) guardAndConnections(t *testing.T) {
+	pod := s.node2.Pod(t, "ranged-2")
+	t.Cleanup(func() { _ = pod.Delete() })
+	logs := port{Protocol: cluster.UDP, Number: 514}
+	pod.Serve(t, http.Protocol, http.Target)
+	collector := pod.Serve(t, logs.Protocol, 5456, cluster.Silent())
+	svc := s.service(t, `
+metadata: {name: open-ranged}
+spec:
+  type: LoadBalancer
+  allocateLoadBalancerNodePorts: false
+  ports: [{name: http, port: 80, targetPort: 8080}, {name: logs, protocol: UDP, port: 514, targetPort: 5456}]
+---
+endpoints: [{addresses: [ranged-2]}]`)
+	var open []*cluster.Conn
+	for _, f := range s.FamilyList() {
+		s.outside.Await(t, patience, http.Protocol, svc.AtBalancer(f, http))
+		open = append(open, s.outside.Open(t, http.Protocol, svc.AtBalancer(f, http), slowly))
+		s.outside.StartSender(t, svc.AtBalancer(f, logs), 10*time.Millisecond)
+	}
+	cluster.Eventually(t, soon, "the collector gets datagrams of each family", func() error {
+		if from := collector.Sources(); len(from) < len(s.FamilyList()) {
+			return fmt.Errorf("only from %v", from)
+		}
+		return nil
+	})
+	s.change(t, svc.With("spec: {loadBalancerSourceRanges: [client-2]}"))
+	for _, f := range s.FamilyList() {
+		eventuallyUnserved(t, s.outside, http, svc.AtBalancer(f, http))
+		becomes(t, s.otherOutside, http, svc.AtBalancer(f, http), cluster.Answered)
+	}
+	quiet(t, collector)
+	for _, c := range open {
+		c.MustPing(t)
+	}
+	for _, f := range s.FamilyList() {
+		s.outside.MustTimeout(t, http.Protocol, svc.AtBalancer(f, http))
+	}
 }
 
 func (s *stage) guardsOfEmptyPorts(t *testing.T) {

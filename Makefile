@@ -292,6 +292,7 @@ comma := ,
 bench_sizes := $(subst $(comma), ,$(or $(SIZES),100$(comma)1000$(comma)5000$(comma)10000$(comma)50000))
 bench_cases := $(foreach n,$(filter-out 50000,$(bench_sizes)),$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
 	$(if $(filter 50000,$(bench_sizes)),kube-ipvs/50000) \
+	$(foreach n,$(filter 1000 10000,$(bench_sizes)),kube-ipvs-nftables/$n) \
 	$(if $(filter 1000,$(bench_sizes)),$(foreach p,ipvs-alone ipvs-conntrack kube-ipvs iptables ipvs nftables,$p/1000/packets) \
 		$(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms))
 bench_out = $(or $(OUT),.cache/bench)

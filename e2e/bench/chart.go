@@ -26,6 +26,7 @@ func orZero[T any](p *T) (value T) {
 	return value
 }
 
+// colors contains the programs that charts show.
 var colors = map[string]string{
 	"kube-ipvs": "#1b6ac9", "kube-proxy iptables": "#d14b1f", "kube-proxy ipvs": "#8a4fb8", "kube-proxy nftables": "#2f854c",
 }
@@ -77,7 +78,7 @@ func (c chart) draw(all []measured) string {
 	legend := left
 	for _, program := range programs {
 		points := c.points(all, program)
-		if len(points) == 0 {
+		if len(points) == 0 || colors[program] == "" {
 			continue
 		}
 		var line []string

@@ -23,18 +23,21 @@ type program struct {
 	files []string
 }
 
-// programOf returns a program by its name in the Makefile: kube-ipvs, or a mode of kube-proxy.
+// dataPlanes contains the data planes of kube-ipvs by the name of their case.
+var dataPlanes = map[string]string{"kube-ipvs": "ipvs", "kube-ipvs-nftables": "nftables"}
+
+// programOf returns a program by its name in the Makefile: kube-ipvs with a data plane, or a mode of kube-proxy.
 func programOf(t *testing.T, name, kubeconfig string) program {
 	t.Helper()
 	root, err := upstream.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name == "kube-ipvs" {
+	if dataPlane, ours := dataPlanes[name]; ours {
 		binary := filepath.Join(root, "bin", "kube-ipvs")
-		return program{name, versionOf(t, binary, "version"), []string{
+		return program{strings.Replace(name, "-nft", " nft", 1), versionOf(t, binary, "version"), []string{
 			cluster.AgentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", nodeName,
-			"--cluster-cidr", clusterCIDR, "--conntrack-max-per-core", "0",
+			"--cluster-cidr", clusterCIDR, "--conntrack-max-per-core", "0", "--data-plane", dataPlane,
 		}, []string{binary}}
 	}
 	path, err := upstream.Path(root, upstream.KubeProxy)

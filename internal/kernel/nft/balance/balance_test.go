@@ -50,7 +50,13 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 		if r.Type < elements {
 			continue // the request is about chains or rules
 		}
-		if err := wire.EachElement(r.Payload, func(wire.Element) error { n++; return nil }); err != nil {
+		err := wire.EachElement(r.Payload, func(e wire.Element) error {
+			if n++; e.Chain != "" && e.Chain != wire.Nowhere && !from.hasAffinity() {
+				t.Errorf("%s: an element leads to %s, so the kernel checks all such elements for loops", op, e.Chain)
+			}
+			return nil
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

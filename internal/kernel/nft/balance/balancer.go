@@ -162,6 +162,10 @@ func (b *Balancer) use(f *frontend, by int) {
 	}
 }
 
+// spare is the number of unused chains, other than those for affinity, that tidy keeps. A rolling update soon uses them again, and to
+// create or delete a chain takes much longer than to change an endpoint.
+const spare = 100
+
 // tidy deletes the chains that no frontend uses, along with their maps. If that fails, they stay until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
@@ -169,8 +173,13 @@ func (b *Balancer) tidy(ctx context.Context) {
 		defer func() { b.known = nil }() // the table may have been deleted
 	}
 	var idle []string
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(b.unused)), wire.MaxElements) {
-		_ = b.conn.Commit(ctx, wire.RemoveChains(names))
+	unused := slices.Sorted(maps.Keys(b.unused))
+	picks := func(name string) bool { _, picks := pickerOf(name); return picks }
+	if others := slices.DeleteFunc(slices.Clone(unused), picks); len(unused)-len(others) <= spare {
+		unused = others
+	}
+	for names := range slices.Chunk(unused, wire.MaxElements) {
+		_ = b.conn.Commit(ctx, b.known.chains.removal(names))
 		for _, name := range names {
 			delete(b.unused, name)
 			delete(b.known.chains, name)

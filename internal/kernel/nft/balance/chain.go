@@ -15,21 +15,35 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancing requires two lookups. The map of frontends leads to a chain, and that chain picks a random endpoint from the map of slots.
-// Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a frontend
-// with affinity has its own chains.
+// Balancing requires three lookups: the number of slots of the frontend, the chain for that number, and in that chain a random slot, which
+// contains an endpoint. Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of
+// Services. Only a frontend with affinity has its own chains; it is not in the map of numbers, but in a map that leads to its chain.
+//
+// The map of numbers has no verdicts, although verdicts would save a lookup: if a transaction adds an element that leads to a chain, the
+// kernel checks all elements of all such maps for loops, once for each path to the map.
 //
 // The names of these chains do not end with -4 or -6, unlike the names of chains for rules.
 
-// frontendsMap returns the name of the map from each frontend to its chain.
-func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
+// sharedMapNames contains the names of the maps that all frontends share. The first two contain each frontend once.
+var sharedMapNames = map[inet.Family][]string{
+	inet.IPv4: {"slot-numbers4", "frontends4", "slots4", "record4", "pickers4"}, inet.IPv6: {"slot-numbers6", "frontends6", "slots6", "record6", "pickers6"},
+}
+
+// numbersMap returns the name of the map from each frontend without affinity to its number of slots.
+func numbersMap(f inet.Family) string { return sharedMapNames[f][0] }
+
+// pickersMap returns the name of the map from numbers of slots to chains.
+func pickersMap(f inet.Family) string { return sharedMapNames[f][4] }
+
+// frontendsMap returns the name of the map from each frontend with affinity to its chain.
+func frontendsMap(f inet.Family) string { return sharedMapNames[f][1] }
 
 // slotsMap returns the name of the map from a frontend and a slot number to an endpoint.
-func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
+func slotsMap(f inet.Family) string { return sharedMapNames[f][2] }
 
 // recordMap returns the name of the map from each frontend with affinity to the chain that records its clients. For some other frontends,
 // the map contains the verdict "return" (see recordChain).
-func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
+func recordMap(f inet.Family) string { return sharedMapNames[f][3] }
 
 // Entrance returns the name of the chain to which rules send packets to frontends.
 func Entrance(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
@@ -39,6 +53,19 @@ type Chain struct {
 	Name  string
 	Hook  wire.Hook
 	rules []rule
+	// from is the element of the map of pickers that leads to the chain, if any.
+	from *entry
+}
+
+// led stands for the element that leads to a chain, after the comments of the chain's rules.
+const led = "an element leads to this chain"
+
+// bySlots begins the comments of rules that look up the number of slots.
+const bySlots = "slots of "
+
+// old returns the comments that version 0.1.0 wrote into a chain that now has these comments.
+func old(comments []string) []string {
+	return slices.DeleteFunc(slices.Clone(comments), func(text string) bool { return text == led || strings.HasPrefix(text, bySlots) })
 }
 
 // rule is a rule of a chain for balancing. A chain is complete if its rules have the expected comments, in order.
@@ -51,6 +78,9 @@ func (c Chain) comments() []string {
 	all := make([]string, len(c.rules))
 	for i, r := range c.rules {
 		all[i] = r.comment
+	}
+	if c.from != nil {
+		all = append(all, led)
 	}
 	return all
 }
@@ -70,6 +100,25 @@ func (p picker) name() string {
 		name = "all-ports"
 	}
 	return fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
+}
+
+// number is the value that leads to the chain.
+func (p picker) number() uint32 {
+	if p.allPorts {
+		return uint32(p.slots) | 1<<30
+	}
+	return uint32(p.slots)
+}
+
+// numberValue is the value of a frontend with this number. Versions of nft abort if a rule looks up the first register of another lookup's
+// result. The number is therefore in the second register, which nft takes for what it contained before: nft shows the packet's mark there.
+func numberValue(number uint32) string {
+	return string(append(wire.Native(0), wire.Native(number)...))
+}
+
+// entry is the element that leads to the chain.
+func (p picker) entry() *entry {
+	return &entry{pickersMap(p.family), wire.Element{Key: string(wire.Native(p.number())), Chain: p.name()}}
 }
 
 // affinity describes the chains of a frontend with session affinity: each client keeps its endpoint.
@@ -124,10 +173,12 @@ func (p *program) frontend(allPorts bool) {
 func (p *program) zero(to uint32) { p.Load(make([]byte, 4), to) }
 
 // find looks the key up in a map and loads the result. If the map does not contain the key, the packet continues with the next rule.
-func (p *program) find(in string, into uint32) {
+func (p *program) find(in string, into uint32) { p.lookup(in, wire.FirstKeyField, into) }
+
+func (p *program) lookup(in string, key, into uint32) {
 	p.Add("lookup", func(b []byte) []byte {
 		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, in)
-		b = nlbatch.AppendBigUint32(b, unix.NFTA_LOOKUP_SREG, wire.FirstKeyField)
+		b = nlbatch.AppendBigUint32(b, unix.NFTA_LOOKUP_SREG, key)
 		return nlbatch.AppendBigUint32(b, unix.NFTA_LOOKUP_DREG, into)
 	})
 }
@@ -170,20 +221,25 @@ func (p *program) goTo(chain string) { p.Immediate(unix.NFT_GOTO, chain) }
 var portUnreachable = map[inet.Family]uint8{inet.IPv4: 3, inet.IPv6: 4}
 
 func (p picker) chain() Chain {
-	e := newProgram(p.family)
+	e, text := newProgram(p.family), p.comments()
 	if p.slots == 0 {
 		// Like IPVS, this refuses a connection if the virtual server has no destination for it.
 		e.Reject(portUnreachable[p.family])
-		return Chain{Name: p.name(), rules: []rule{{"no endpoint takes connections", e.Bytes}}}
+		return Chain{Name: p.name(), rules: []rule{{text[0], e.Bytes}}, from: p.entry()}
 	}
 	e.choose(p)
 	e.translate(p.allPorts)
 	drop := newProgram(p.family)
 	drop.Immediate(wire.Drop, "")
-	return Chain{Name: p.name(), rules: []rule{
-		{fmt.Sprintf("one of %d endpoints, at random", p.slots), e.Bytes},
-		{"never to this node's own programs", drop.Bytes},
-	}}
+	return Chain{Name: p.name(), rules: []rule{{text[0], e.Bytes}, {text[1], drop.Bytes}}, from: p.entry()}
+}
+
+// comments returns the comments of the chain. To build the chain takes longer, and a read compares the comments for every frontend.
+func (p picker) comments() []string {
+	if p.slots == 0 {
+		return []string{"no endpoint takes connections", led}
+	}
+	return []string{fmt.Sprintf("one of %d endpoints, at random", p.slots), "never to this node's own programs", led}
 }
 
 // chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a random endpoint, because
@@ -256,20 +312,49 @@ func (c Chain) Requests() []nlbatch.Request {
 	for _, r := range c.rules {
 		reqs = append(reqs, name.Append(r.program, r.comment))
 	}
+	if c.from != nil {
+		reqs = append(reqs, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, *c.from))
+	}
 	return reqs
+}
+
+// removal deletes chains and the elements that lead to them.
+func (c comments) removal(names []string) (reqs []nlbatch.Request) {
+	for _, name := range names {
+		if p, picks := pickerOf(name); picks && slices.Contains(c[name], led) {
+			reqs = append(reqs, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, *p.entry()))
+		}
+	}
+	return append(reqs, wire.RemoveChains(names)...)
+}
+
+// pickerOf is the inverse of picker.name.
+func pickerOf(name string) (p picker, ok bool) {
+	for _, format := range []string{"pick%d.%d", "all-ports%d.%d"} {
+		if n, _ := fmt.Sscanf(name, format, &p.family, &p.slots); n == 2 {
+			return p, p.name() == name
+		}
+		p.allPorts = true
+	}
+	return p, false
 }
 
 // entrance returns the chain that looks up frontends: first the frontend of the port, then the all-ports frontend.
 func entrance(f inet.Family) Chain {
 	c := Chain{Name: Entrance(f)}
 	for _, allPorts := range []bool{false, true} {
-		e, what := newProgram(f), "the frontend of this port"
+		which := "the frontend of this port"
 		if allPorts {
-			what = "the frontend of all ports"
+			which = "the frontend of all ports"
 		}
+		e, keep := newProgram(f), newProgram(f)
 		e.frontend(allPorts)
-		e.find(frontendsMap(f), unix.NFT_REG_VERDICT)
-		c.rules = append(c.rules, rule{what, e.Bytes})
+		e.Meta(unix.NFT_META_MARK, e.chosen()+1) // see numberValue
+		e.find(numbersMap(f), e.chosen())
+		e.lookup(pickersMap(f), e.chosen()+1, unix.NFT_REG_VERDICT)
+		keep.frontend(allPorts)
+		keep.find(frontendsMap(f), unix.NFT_REG_VERDICT)
+		c.rules = append(c.rules, rule{bySlots + which, e.Bytes}, rule{which, keep.Bytes})
 	}
 	return c
 }
@@ -307,6 +392,16 @@ func BaseChains(f inet.Family) (chains []Chain) {
 var shared = map[inet.Family][]Chain{
 	inet.IPv4: append(BaseChains(inet.IPv4), entrance(inet.IPv4)), inet.IPv6: append(BaseChains(inet.IPv6), entrance(inet.IPv6)),
 }
+
+var sharedComments = func() map[string][]string {
+	all := map[string][]string{}
+	for _, chains := range shared {
+		for _, c := range chains {
+			all[c.Name] = c.comments()
+		}
+	}
+	return all
+}()
 
 func isShared(f inet.Family, name string) bool {
 	return slices.ContainsFunc(shared[f], func(c Chain) bool { return c.Name == name })

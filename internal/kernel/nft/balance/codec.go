@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +23,11 @@ const firstIdle = 1 << 31
 // sharedMaps creates the missing maps of a family. They grow as needed.
 func sharedMaps(f inet.Family) []nlbatch.Request {
 	frontend, chain := wire.Key{wire.Address(f), wire.Protocol, wire.Port}, wire.Key{{Type: unix.NFT_DATA_VERDICT}}
-	slot := append(slices.Clone(frontend), wire.Field{Type: 19, Length: 4}) // type mark: a number in host byte order
+	number := wire.Field{Type: 19, Length: 4} // type mark: a number in host byte order
+	slot := append(slices.Clone(frontend), number)
 	return []nlbatch.Request{
+		wire.Set(numbersMap(f)).Create(0, wire.Layout{Key: frontend, Value: wire.Key{number, number}}),
+		wire.Set(pickersMap(f)).Create(0, wire.Layout{Key: wire.Key{number}, Value: chain}),
 		wire.Set(frontendsMap(f)).Create(0, wire.Layout{Key: frontend, Value: chain}),
 		wire.Set(recordMap(f)).Create(0, wire.Layout{Key: frontend, Value: chain}),
 		wire.Set(slotsMap(f)).Create(0, wire.Layout{Key: slot, Value: wire.Key{wire.Address(f), wire.Port}}),
@@ -82,8 +87,24 @@ func frontendComment(f *frontend) string {
 }
 
 func parseFrontendComment(text string, s *kernel.Server) (slots, idle uint32, err error) {
-	_, err = fmt.Sscanf(text, "%s %d %d %d %d %d", &s.Scheduler, &s.Flags, &s.Timeout, &s.MaskBits, &slots, &idle)
+	name, rest, _ := strings.Cut(text, " ")
+	mask := uint32(0)
+	err = parseNumbers(rest, &s.Flags, &s.Timeout, &mask, &slots, &idle)
+	s.Scheduler, s.MaskBits = name, uint8(mask)
 	return slots, idle, err
+}
+
+// parseNumbers parses numbers that spaces separate. There are many of them, and fmt.Sscanf takes several times as long.
+func parseNumbers(text string, into ...*uint32) error {
+	for _, number := range into {
+		first, rest, _ := strings.Cut(text, " ")
+		n, err := strconv.ParseUint(first, 10, 32)
+		if err != nil {
+			return err
+		}
+		*number, text = uint32(n), rest
+	}
+	return nil
 }
 
 func slotComment(d kernel.Destination) string {
@@ -91,12 +112,17 @@ func slotComment(d kernel.Destination) string {
 }
 
 func parseSlotComment(text string, d *kernel.Destination) error {
-	_, err := fmt.Sscanf(text, "%d %d %d", &d.Weight, &d.Upper, &d.Lower)
-	return err
+	return parseNumbers(text, &d.Weight, &d.Upper, &d.Lower)
 }
 
 func frontendEntry(f *frontend) *entry {
-	return &entry{frontendsMap(f.Key.Family()), wire.Element{Key: string(frontendKey(f.Key)), Chain: f.chain(), Comment: frontendComment(f)}}
+	e := wire.Element{Key: string(frontendKey(f.Key)), Comment: frontendComment(f)}
+	if !f.hasAffinity() && !f.old {
+		e.Value = numberValue(f.picker().number())
+		return &entry{numbersMap(f.Key.Family()), e}
+	}
+	e.Chain = f.chain()
+	return &entry{frontendsMap(f.Key.Family()), e}
 }
 
 func recordEntry(f *frontend) *entry {

@@ -15,7 +15,8 @@ import (
 func TestBalancerRepairs(t *testing.T) {
 	for _, c := range []struct{ what, command string }{
 		{"a slot", "delete element inet kube-ipvs slots4 { 10.96.0.1 . tcp . 80 . 1 }"},
-		{"the front", "delete element inet kube-ipvs frontends4 { 10.96.0.1 . tcp . 80 }"},
+		{"the front", "delete element inet kube-ipvs slot-numbers4 { 10.96.0.1 . tcp . 80 }"},
+		{"the picker", "flush map inet kube-ipvs pickers4"},
 		{"all slots", "flush map inet kube-ipvs slots4"},
 		{"the chain", "flush chain inet kube-ipvs pick4.3"},
 		{"the entrance", "flush chain inet kube-ipvs balance4"},

@@ -30,6 +30,8 @@ type frontend struct {
 	gone []netip.AddrPort
 	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
 	forgetful bool
+	// old is true if version 0.1.0 wrote a frontend without affinity: it is in the map of frontends until its next change.
+	old bool
 }
 
 // maxGone is the maximum number of removed endpoints, each of which requires a rule.
@@ -101,6 +103,9 @@ func (f *frontend) observed(limits bool) kernel.ObservedServer {
 }
 
 func (f *frontend) hasRightSlots() bool {
+	if f.hasOneSlotEach() {
+		return true
+	}
 	want := f.with(f.Server, f.destinations())
 	count := func(slots []kernel.Destination) map[kernel.Destination]int {
 		n := map[kernel.Destination]int{}
@@ -110,6 +115,19 @@ func (f *frontend) hasRightSlots() bool {
 		return n
 	}
 	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle)
+}
+
+// hasOneSlotEach is a fast check of the most frequent kind of frontend: all endpoints have the same weight.
+func (f *frontend) hasOneSlotEach() bool {
+	if len(f.slots) > 20 || len(f.idle) > 0 {
+		return false
+	}
+	for i, d := range f.slots {
+		if d.Weight == 0 || d.Weight != f.slots[0].Weight || slices.ContainsFunc(f.slots[:i], func(o kernel.Destination) bool { return o.Addr == d.Addr }) {
+			return false
+		}
+	}
+	return true
 }
 
 // with returns the frontend with a different configuration and different destinations. It keeps as many slots as possible.

@@ -15,7 +15,7 @@ import (
 func TestPagesNameMapsAndChains(t *testing.T) {
 	var names []string
 	for _, family := range inet.Families {
-		names = append(names, frontendsMap(family), slotsMap(family), recordMap(family))
+		names = append(names, sharedMapNames[family]...)
 		for _, c := range shared[family] {
 			names = append(names, c.Name)
 		}

@@ -34,6 +34,13 @@ type content struct {
 // comments contains the rule comments of each chain. They show whether the chain is complete.
 type comments map[string][]string
 
+// lead notes that an element leads to a chain.
+func (c comments) lead(e entry) {
+	if p, picks := pickerOf(e.Chain); picks && e == *p.entry() {
+		c[e.Chain] = append(c[e.Chain], led)
+	}
+}
+
 func (c comments) have(want Chain) bool { return slices.Equal(c[want.Name], want.comments()) }
 
 // raw contains the elements of a frontend before they are checked.
@@ -85,8 +92,8 @@ func (b *Balancer) readLists(ctx context.Context) (*content, error) {
 	}
 	for _, f := range b.families {
 		all := map[kernel.ServerKey]*raw{}
-		for _, set := range []string{frontendsMap(f), slotsMap(f), recordMap(f)} {
-			if err := b.readEntries(ctx, f, set, all); err != nil {
+		for _, set := range sharedMapNames[f] {
+			if err := b.readEntries(ctx, f, set, all, c.chains); err != nil {
 				return nil, fmt.Errorf("read %s: %w", set, err)
 			}
 		}
@@ -97,15 +104,19 @@ func (b *Balancer) readLists(ctx context.Context) (*content, error) {
 	return c, nil
 }
 
-func (b *Balancer) readEntries(ctx context.Context, f inet.Family, set string, into map[kernel.ServerKey]*raw) error {
-	err := b.conn.Elements(ctx, wire.Set(set), func(e wire.Element) error { return collect(f, entry{set, e}, into) })
+func (b *Balancer) readEntries(ctx context.Context, f inet.Family, set string, into map[kernel.ServerKey]*raw, chains comments) error {
+	err := b.conn.Elements(ctx, wire.Set(set), func(e wire.Element) error { return collect(f, entry{set, e}, into, chains) })
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err
 }
 
-func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
+func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw, chains comments) error {
+	if e.set == pickersMap(f) {
+		chains.lead(e)
+		return nil
+	}
 	key, rest, err := parseFrontendKey(f, []byte(e.Key))
 	if err != nil {
 		return err
@@ -117,7 +128,10 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 	}
 	r.entries = append(r.entries, e)
 	switch e.set {
-	case frontendsMap(f):
+	case numbersMap(f), frontendsMap(f):
+		if r.frontend != nil {
+			err = errElement
+		}
 		r.frontend = &e
 	case recordMap(f):
 		r.record = e.Chain
@@ -155,9 +169,18 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	if f.hasAffinity() {
 		f.gone = goneIn(chains[f.chain()])
 	}
-	complete := r.frontend.Chain == f.chain() && r.record == f.recordChain()
-	for _, c := range append(f.chains(), shared[key.Family()]...) {
-		complete = complete && chains.have(c)
+	named := r.frontend.set == frontendsMap(key.Family())
+	f.old = named && !f.hasAffinity()
+	complete := *r.frontend == *frontendEntry(f) && r.record == f.recordChain()
+	whole := func(name string, want []string) bool {
+		return slices.Equal(chains[name], want) || named && slices.Equal(chains[name], old(want))
+	}
+	complete = complete && whole(f.picker().name(), f.picker().comments())
+	for _, c := range shared[key.Family()] {
+		complete = complete && whole(c.Name, sharedComments[c.Name])
+	}
+	if complete && f.hasAffinity() {
+		complete = !slices.ContainsFunc(f.affinity().chains(), func(c Chain) bool { return !chains.have(c) })
 	}
 	if !complete || !f.hasRightSlots() {
 		return broken
@@ -235,7 +258,8 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 // lookup reads the element of the frontend, then the slots and chains that the element names. It adds each chain that it reads to chains.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
-	if err := b.getEntries(ctx, f, []entry{{frontendsMap(f), wire.Element{Key: string(frontendKey(key))}}}, all); err != nil || all[key] == nil {
+	of := wire.Element{Key: string(frontendKey(key))}
+	if err := b.getEntries(ctx, f, []entry{{numbersMap(f), of}, {frontendsMap(f), of}}, all, chains); err != nil || all[key] == nil {
 		return nil, err
 	}
 	front := frontend{Server: kernel.Server{Key: key}}
@@ -243,7 +267,7 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	if err != nil || slots > firstIdle || idle > firstIdle {
 		return all[key], nil
 	}
-	asked := []entry{{recordMap(f), wire.Element{Key: string(frontendKey(key))}}}
+	asked := []entry{{recordMap(f), of}}
 	for n := range slots {
 		asked = append(asked, slotEntry(key, n, kernel.Destination{Addr: key.Addr}))
 	}
@@ -259,12 +283,14 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 		if err != nil {
 			return nil, fmt.Errorf("read chain %s: %w", c.Name, err)
 		}
-		chains[c.Name] = read[c.Name]
+		if chains[c.Name] = read[c.Name]; c.from != nil {
+			asked = append(asked, entry{c.from.set, wire.Element{Key: c.from.Key}})
+		}
 	}
-	return all[key], b.getEntries(ctx, f, asked, all)
+	return all[key], b.getEntries(ctx, f, asked, all, chains)
 }
 
-func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
+func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw, chains comments) error {
 	reqs := make([]nlbatch.Request, len(asked))
 	for i := range asked {
 		reqs[i] = entriesRequest(unix.NFT_MSG_GETSETELEM, 0, asked[i])
@@ -275,7 +301,7 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 	}
 	for i, messages := range answers {
 		for _, m := range messages {
-			if err := wire.EachElement(m.Payload, func(e wire.Element) error { return collect(f, entry{asked[i].set, e}, into) }); err != nil {
+			if err := wire.EachElement(m.Payload, func(e wire.Element) error { return collect(f, entry{asked[i].set, e}, into, chains) }); err != nil {
 				return err
 			}
 		}
@@ -285,7 +311,14 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 
 // CountIPv4 counts the IPv4 frontends, unless counting is slow and the last count was recent.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
-	name := frontendsMap(inet.IPv4)
-	sets, err := b.conn.Count(ctx, []string{name})
-	return sets[name].Elements, err
+	names := sharedMapNames[inet.IPv4][:2]
+	sets, err := b.conn.Count(ctx, names)
+	n := 0
+	for _, name := range names {
+		if sets[name].Elements == kernel.Uncounted {
+			return kernel.Uncounted, err
+		}
+		n += sets[name].Elements
+	}
+	return n, err
 }

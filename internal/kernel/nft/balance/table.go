@@ -45,7 +45,7 @@ func ownChain(f inet.Family, name string) bool {
 }
 
 func ownMap(f inet.Family, name string) bool {
-	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
+	return slices.Contains(sharedMapNames[f], name) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }
 
 // DropUnused deletes the table if it contains no sets, rules or virtual servers. Maps and chains for balancing do not prevent this.
@@ -70,9 +70,12 @@ func unused(ctx context.Context, conn *wire.Conn) (bool, error) {
 	}
 	for _, f := range inet.Families {
 		chains = slices.DeleteFunc(chains, func(name string) bool { return ownChain(f, name) })
-		if _, exists := sets[frontendsMap(f)]; exists {
+		for _, name := range sharedMapNames[f][:2] {
+			if _, exists := sets[name]; !exists {
+				continue
+			}
 			n := 0
-			if err := conn.Elements(ctx, wire.Set(frontendsMap(f)), func(wire.Element) error { n++; return nil }); err != nil || n > 0 {
+			if err := conn.Elements(ctx, wire.Set(name), func(wire.Element) error { n++; return nil }); err != nil || n > 0 {
 				return false, err
 			}
 		}

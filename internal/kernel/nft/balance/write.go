@@ -33,7 +33,11 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 		units = append(units, w.affinityUnits(chains)...)
 	}
 	last := slices.Concat(swaps(w.swapOne(recordEntry)), swaps(w.swapOne(frontendEntry)), swaps(late))
-	return slices.AppendSeq(units, slices.Chunk(last, 1))
+	units = slices.AppendSeq(units, slices.Chunk(last, 1))
+	if all := slices.Concat(units...); w.from != nil && w.from.frontend == nil && bytesIn(all) < maxTransaction {
+		return [][]nlbatch.Request{all} // without a moment in which the elements are missing
+	}
+	return units
 }
 
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
@@ -59,8 +63,11 @@ func (w *change) swapOne(of func(*frontend) *entry) []swap {
 	if w.to != nil {
 		s.new = of(w.to)
 	}
-	if s.old == s.new || s.old != nil && s.new != nil && *s.old == *s.new {
+	switch {
+	case s.old == s.new || s.old != nil && s.new != nil && *s.old == *s.new:
 		return nil
+	case s.old != nil && s.new != nil && s.old.set != s.new.set: // from one map to the other
+		return []swap{{new: s.new}, {old: s.old}}
 	}
 	return []swap{s}
 }

@@ -146,7 +146,7 @@ var layers = map[string]layer{
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
 		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nft",
-			"kernel/nft/balance", "kernel/nlbatch", "kernel/sockopt"},
+			"kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch", "kernel/sockopt"},
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},

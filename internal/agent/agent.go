@@ -33,7 +33,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	s.Request()
 	return &Agent{
 		cfg: &cfg, steps: newSteps(&cfg, source, k, s, b), schedule: s,
-		audits: &audits{}, checks: &checks{cfg: &cfg}, walks: &walks{flows: flows.New(cfg.Compile.Mode.NFTablesBalances())}, oldRules: &oldRules{}, background: b,
+		audits: &audits{}, checks: &checks{cfg: &cfg, again: true}, walks: &walks{flows: flows.New(cfg.Compile.Mode.NFTablesBalances())}, oldRules: &oldRules{}, background: b,
 		startup: startup, reports: newReports(&cfg, log),
 	}
 }

@@ -22,6 +22,10 @@ type checks struct {
 	job[*kernel.Summary]
 	cfg  *Config
 	last time.Time
+	// pending is the number of checks that still read virtual servers, although no other program has changed nftables since the previous check.
+	pending int
+	// again is true if the next check must read everything, because the agent's own writes made the last one unusable.
+	again bool
 	// contests are the objects that another program keeps changing.
 	contests contest.Contests
 }
@@ -36,10 +40,14 @@ func (c *checks) next(k *known.Kernel) time.Time {
 }
 
 func (c *checks) start(ctx context.Context, b *background, now time.Time, kern Kernel, k *known.Kernel, s *schedule.Schedule) {
-	asked, writes := c.Next(k.State()), k.Writes()
+	asked, writes := kernel.Sample{}, k.Writes()
+	if c.pending > 0 || c.again {
+		asked = c.Next(k.State())
+	}
+	asked.All = c.again
 	c.last = now
 	c.job.start(b, func() (*kernel.Summary, error) { return kern.Summarize(ctx, asked) }, func(summary *kernel.Summary, err error) {
-		if err != nil {
+		if c.again = err != nil; err != nil {
 			s.AuditSoon(c.cfg.AuditInterval) // without checks, only audits find changes
 			return
 		}
@@ -49,10 +57,14 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 		since := k.Writes()
 		skip := [quickcheck.Parts]bool{
 			quickcheck.Servers: writes.Servers != since.Servers,
-			quickcheck.Sets:    writes.Sets != since.Sets,
-			quickcheck.Rules:   writes.Rules != since.Rules,
+			quickcheck.Sets:    writes.Sets != since.Sets || summary.Untouched,
+			quickcheck.Rules:   writes.Rules != since.Rules || summary.Untouched,
 			quickcheck.Sysctls: writes.Sysctls != since.Sysctls,
 		}
+		if c.pending = max(0, c.pending-1); !summary.ServersUntouched {
+			c.pending = quickcheck.Rotation
+		}
+		c.again = !summary.Untouched && (skip[quickcheck.Servers] || skip[quickcheck.Sets] || skip[quickcheck.Rules])
 		state := quickcheck.Known{State: k.State(), IPv4Servers: k.IPv4Servers()}
 		found := quickcheck.Compare(state, asked, summary, skip)
 		skip[quickcheck.Sets] = skip[quickcheck.Sets] || summary.Sets == nil

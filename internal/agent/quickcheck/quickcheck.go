@@ -20,6 +20,8 @@ const (
 	// only one, because audits compare each of them more often than checks could.
 	ServersAtATime = 4
 	few            = 240
+	// Rotation is the number of checks that compare each of a few virtual servers once.
+	Rotation = few / ServersAtATime
 	// minDistance is the initial time between audits without findings. Each further audit without findings doubles it.
 	minDistance = 2 * time.Second
 	quiet       = 2 * time.Minute

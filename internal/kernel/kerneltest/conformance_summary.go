@@ -66,7 +66,7 @@ func (b *bench) sums(servers, members int) {
 
 func (b *bench) summary(keys ...kernel.ServerKey) *kernel.Summary {
 	b.Helper()
-	s, err := b.Summarize(context.Background(), kernel.Sample{Servers: keys})
+	s, err := b.Summarize(context.Background(), kernel.Sample{Servers: keys, All: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Summarize implements Kernel.
+// Summarize implements Kernel. It always reads everything.
 func (f *Fake) Summarize(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -51,12 +52,13 @@ type Kernel struct {
 	auditor    *auditor
 	summarizer *summarizer
 	forgetter  *balance.Forgetter // nil if IPVS does the load balancing
+	writes     *wire.Writes       // to nftables
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and includes the remedy. Open joins several
 // such errors.
 func Open(cfg Config) (*Kernel, error) {
-	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}}
+	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}, writes: wire.NewWrites()}
 	rules, err := k.openRules(cfg)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,12 @@ func Open(cfg Config) (*Kernel, error) {
 		k.summarizer, errs[3] = newSummarizer(cfg, k)
 		k.old, errs[4] = openOld(context.Background(), cfg)
 		if b, balances := k.balancer.(*balance.Balancer); balances {
-			k.forgetter, errs[5] = b.Forgetter()
+			k.forgetter, errs[5] = b.Forgetter(k.writes)
+		}
+		for _, w := range []any{k.nft, k.sets, k.balancer} {
+			if w, writes := w.(interface{ AttributeTo(*wire.Writes) }); writes && cfg.Mode.RulesInNFTables() {
+				w.AttributeTo(k.writes)
+			}
 		}
 	}
 	if err := errors.Join(errs[:]...); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -36,16 +37,18 @@ func openSets(cfg Config) (sets, members, members, error) {
 	return b, b.Read, b.Follow().Read, nil
 }
 
+// summaries reads summaries of sets and rules. Untouched begins a summary; if it returns false, Summarize completes it.
 type summaries interface {
+	Untouched(context.Context) (bool, error)
 	// Summarize fills in the sets, members and rules.
 	Summarize(context.Context, []kernel.Member, *kernel.Summary) error
 	Stats() nlbatch.Stats
 	Close() error
 }
 
-func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
+func openSummaries(cfg Config, tables *iptables.Backend, writes *wire.Writes) (summaries, error) {
 	if cfg.Mode.RulesInNFTables() {
-		s, err := nft.NewSummarizer(cfg.Families, cfg.Chains, cfg.SetPrefix)
+		s, err := nft.NewSummarizer(cfg.Families, cfg.Chains, cfg.SetPrefix, writes)
 		if err != nil {
 			return nil, err
 		}
@@ -79,6 +82,8 @@ type tableSummaries struct {
 	// withoutSets is the number of summaries until the next one with sets.
 	withoutSets int
 }
+
+func (s *tableSummaries) Untouched(context.Context) (bool, error) { return false, nil }
 
 // Summarize usually does not count the members of sets if there are many, because the kernel visits each of them.
 func (s *tableSummaries) Summarize(ctx context.Context, members []kernel.Member, read *kernel.Summary) error {

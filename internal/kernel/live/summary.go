@@ -21,7 +21,7 @@ func newSummarizer(cfg Config, beside *Kernel) (*summarizer, error) {
 	s := &summarizer{cfg: cfg, sysctls: beside.netdev.FollowSysctls()}
 	var errs [3]error
 	s.servers, errs[0] = openServerSummaries(cfg)
-	s.tables, errs[1] = openSummaries(cfg, beside.iptables)
+	s.tables, errs[1] = openSummaries(cfg, beside.iptables, beside.writes)
 	s.thread, errs[2] = newBackgroundThread()
 	return s, errors.Join(errs[:]...)
 }
@@ -51,12 +51,18 @@ func (k *Kernel) Summarize(ctx context.Context, sample kernel.Sample) (read *ker
 }
 
 func (s *summarizer) read(ctx context.Context, sample kernel.Sample) (*kernel.Summary, error) {
-	read := &kernel.Summary{}
-	var errs [4]error
-	read.IPv4Servers, errs[0] = s.servers.CountIPv4(ctx)
-	read.Servers, errs[1] = s.servers.Lookup(ctx, sample.Servers)
-	errs[2] = s.tables.Summarize(ctx, sample.Members, read)
+	read := &kernel.Summary{IPv4Servers: kernel.Uncounted}
+	var errs [5]error
+	untouched, err := s.tables.Untouched(ctx)
+	errs[0], read.Untouched = err, untouched && !sample.All
+	if read.ServersUntouched = read.Untouched && s.cfg.Mode.NFTablesBalances(); !read.ServersUntouched {
+		read.IPv4Servers, errs[1] = s.servers.CountIPv4(ctx)
+	}
+	read.Servers, errs[2] = s.servers.Lookup(ctx, sample.Servers)
 	read.Sysctls, errs[3] = s.sysctls.Read(ctx, s.cfg.Sysctls)
+	if !read.Untouched && errors.Join(errs[:]...) == nil { // last, because then the summary is complete
+		errs[4] = s.tables.Summarize(ctx, sample.Members, read)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ type Backend struct {
 	balances bool
 }
 
+// AttributeTo notes the generations that the backend makes.
+func (b *Backend) AttributeTo(w *wire.Writes) { b.conn.AttributeTo(w) }
+
 // WithBalancing tells the backend to keep the maps and chains of a Balancer when it writes rules. Otherwise, it would delete them.
 func (b *Backend) WithBalancing() { b.balances = true }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
 type around struct {
@@ -25,7 +26,7 @@ func newAround(t *testing.T) *around {
 	a.rules.WithBalancing()
 	balancer, err := balance.New(inet.Families)
 	labtest.Opened(t, balancer, err)
-	a.sum, err = NewSummarizer(inet.Families, chainsOfEverything, "")
+	a.sum, err = NewSummarizer(inet.Families, chainsOfEverything, "", wire.NewWrites())
 	labtest.Opened(t, a.sum, err)
 	for f, addr := range map[inet.Family]string{inet.IPv4: "10.96.0.1:80", inet.IPv6: "[fd00::1]:80"} {
 		s := kernel.Set{Name: map[inet.Family]string{inet.IPv4: "four", inet.IPv6: "six"}[f], Type: kernel.HashIPPort, Family: f, MaxElem: 100}

@@ -13,33 +13,39 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// Summarizer detects possible changes to the table. If the generation number is unchanged, nothing has changed.
+// Summarizer detects possible changes to the table by other programs. If the generation number is unchanged, or only the agent has changed
+// it, there are none.
 type Summarizer struct {
 	*Backend
+	writes     *wire.Writes
 	prefix     string
-	generation uint32
-	sets       map[string]kernel.SetSummary
-	rules      map[inet.Family]uint64
+	generation uint32 // of the last complete summary, and of the agent's writes since then
+	complete   bool
 	// names contains the sets of the last complete list, and used is the number of objects in the table at that time.
 	names []string
 	used  uint32
 }
 
-// NewSummarizer opens a Summarizer for these chains, and for the sets whose names start with prefix.
-func NewSummarizer(families []inet.Family, chains []kernel.ChainID, prefix string) (*Summarizer, error) {
+// NewSummarizer opens a Summarizer for these chains, and for the sets whose names start with prefix. The agent notes its own writes.
+func NewSummarizer(families []inet.Family, chains []kernel.ChainID, prefix string, writes *wire.Writes) (*Summarizer, error) {
 	b, err := New(families, chains)
-	return &Summarizer{Backend: b, prefix: prefix}, err
+	return &Summarizer{Backend: b, prefix: prefix, writes: writes}, err
+}
+
+// Untouched reports whether only the agent has changed nftables since the last complete summary. After an error, it forgets that summary.
+func (s *Summarizer) Untouched(ctx context.Context) (bool, error) {
+	generation, err := s.conn.Generation(ctx)
+	if err != nil {
+		s.complete = false
+		return false, err
+	}
+	untouched := s.writes.Only(s.generation, generation) && s.complete
+	s.generation, s.complete = generation, untouched
+	return untouched, nil
 }
 
 // Summarize returns the sets and the hashes of rules for a kernel.Summary.
 func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
-	generation, err := s.conn.Generation(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.rules != nil && generation == s.generation {
-		return s.sets, s.rules, nil
-	}
 	sets, err := s.countSets(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -48,8 +54,8 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	if err != nil {
 		return nil, nil, fmt.Errorf("read rules: %w", err)
 	}
-	s.generation, s.rules, s.sets = generation, rules, sets
-	return s.sets, s.rules, nil
+	s.complete = true
+	return sets, rules, nil
 }
 
 func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummary, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
 func numbered(n int) kernel.ServerKey {
@@ -70,7 +71,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 	}
 	rulesOnly, err := New(inet.Families, chainsOfEverything)
 	labtest.Opened(t, rulesOnly, err)
-	summaries, err := NewSummarizer(inet.Families, chainsOfEverything, "S")
+	summaries, err := NewSummarizer(inet.Families, chainsOfEverything, "S", wire.NewWrites())
 	labtest.Opened(t, summaries, err)
 	var toggled []kernel.Object
 	for n := range 10 {

@@ -42,6 +42,7 @@ type Conn struct {
 	in    []byte
 	out   []byte
 	stats Stats
+	echo  func(Message)
 }
 
 // Dial opens a socket of a netlink protocol (unix.NETLINK_ROUTE, ...) in the network namespace of the calling thread.
@@ -65,6 +66,10 @@ func (c *Conn) Close() error {
 
 // Stats returns the counts since Dial.
 func (c *Conn) Stats() Stats { return c.stats }
+
+// OnEcho sets a function for the messages with which the kernel answers a Transaction in addition to acknowledgments, because a request has
+// NLM_F_ECHO. A payload is valid only during the call.
+func (c *Conn) OnEcho(take func(Message)) { c.echo = take }
 
 // Do sends the requests in order and returns an error or nil for each. A failed request does not stop the later ones; a failed connection
 // does. Errors from the kernel have the type *Error.

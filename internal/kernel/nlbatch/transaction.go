@@ -37,7 +37,11 @@ func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, e
 
 func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transaction {
 	c.seq++
-	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}
+	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(_ int, m Message) {
+		if c.echo != nil {
+			c.echo(m)
+		}
+	}}}
 	c.out = appendRequest(c.out[:0], begin, unix.NLM_F_REQUEST, c.seq)
 	for _, r := range reqs {
 		c.seq++

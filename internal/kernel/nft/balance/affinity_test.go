@@ -59,7 +59,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" {
 		t.Errorf("read %v", have)
 	}
-	f, err := b.Forgetter()
+	f, err := b.Forgetter(wire.NewWrites())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 func TestForgetsWhileEndpointsChange(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32, endpoint(1, 1), endpoint(2, 1))...)
-	f, err := b.Forgetter()
+	f, err := b.Forgetter(wire.NewWrites())
 	if err != nil {
 		t.Fatal(err)
 	}

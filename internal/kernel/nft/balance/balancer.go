@@ -40,6 +40,9 @@ func New(families []inet.Family) (*Balancer, error) {
 // Close closes the socket. The table stays in the kernel.
 func (b *Balancer) Close() error { return b.conn.Close() }
 
+// AttributeTo notes the generations that the Balancer makes.
+func (b *Balancer) AttributeTo(w *wire.Writes) { b.conn.AttributeTo(w) }
+
 // Stats counts the requests since New.
 func (b *Balancer) Stats() nlbatch.Stats { return b.conn.Stats() }
 

@@ -45,12 +45,13 @@ type Forgetter struct {
 	left *left
 }
 
-// Forgetter opens a Forgetter.
-func (b *Balancer) Forgetter() (*Forgetter, error) {
+// Forgetter opens a Forgetter, which notes the generations that it makes.
+func (b *Balancer) Forgetter(w *wire.Writes) (*Forgetter, error) {
 	conn, err := wire.Dial()
 	if err != nil {
 		return nil, err
 	}
+	conn.AttributeTo(w)
 	return &Forgetter{conn, b.left}, nil
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ type Conn struct {
 	// countAfter is when elements may be counted again.
 	countAfter time.Time
 	// Meanwhile runs between the messages of a list. Only tests set it.
-	Meanwhile func()
+	Meanwhile  func()
+	attributed bool // see AttributeTo
 }
 
 // Dial opens a socket. If the kernel lacks nftables, Dial returns kernel.ErrUnavailable.
@@ -101,9 +103,25 @@ func (c *Conn) Generation(ctx context.Context) (generation uint32, err error) {
 	return generation, err
 }
 
-// Transact runs a transaction, and returns an error for each request. If any request fails, the kernel changes nothing.
+// Transact runs a transaction, and returns an error for each request. If any request fails, the kernel changes nothing. After AttributeTo, the
+// table must exist, or the requests must create it.
+//
+// The kernel reports the generation of a transaction whose first request has NLM_F_ECHO. It also reports what that request changes, so the
+// first request changes nothing.
 func (c *Conn) Transact(ctx context.Context, reqs []nlbatch.Request) []error {
-	return c.conn.Transaction(ctx, begin, reqs, end)
+	if !c.attributed {
+		return c.conn.Transaction(ctx, begin, reqs, end)
+	}
+	first := NewTable()
+	first.Flags |= unix.NLM_F_ECHO
+	errs := c.conn.Transaction(ctx, begin, append([]nlbatch.Request{first}, reqs...), end)
+	if errs[0] == nil {
+		return errs[1:]
+	}
+	for i := range errs {
+		errs[i] = cmp.Or(errs[i], errs[0])
+	}
+	return errs[1:]
 }
 
 // Try runs a transaction without committing it. This loads the necessary modules.

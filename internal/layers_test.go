@@ -74,7 +74,7 @@ var layers = map[string]layer{
 		ours: []string{"compile", "forward", "inet", "model"},
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
 	},
-	"memory":           {others: []string{"go.uber.org/zap"}, why: "tunes the Go runtime; independent of Services"},
+	"memory":           {others: []string{"go.uber.org/zap", "golang.org/x/sys/unix"}, why: "tunes the Go runtime; independent of Services"},
 	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":      {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},

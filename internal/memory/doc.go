@@ -2,5 +2,5 @@
 //
 // The first sync of a node allocates far more than the agent needs later. Without a limit, the Go runtime keeps most of that memory.
 //
-// May import: zap.
+// May import: zap, x/sys/unix.
 package memory

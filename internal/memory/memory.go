@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the heap's
@@ -18,6 +19,10 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 	case <-ctx.Done():
 		return
 	case <-ready:
+	}
+	// Otherwise, the kernel would replace the returned memory by new huge pages within minutes.
+	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+		log.Debug("transparent huge pages cannot be disabled", zap.Error(err))
 	}
 	debug.FreeOSMemory() // also runs a collection
 	log.Debug("returned memory to the operating system")

@@ -103,8 +103,8 @@ func (r *rollout) put(pod int) {
 	r.source.service = &svc
 }
 
-// Each change recompiles the whole Service, which copies its endpoints a few times. No other cost grows with the
-// number of endpoints.
+// Each change copies the Service's endpoints a few times, but checks, sorts and compares only those of one slice (see
+// TestOneChangedSliceIsVisited and TestClocksFollowDestinations).
 func TestRolloutAllocatesLittle(t *testing.T) {
 	const pods, changes = 250, 4 * 250
 	r := newRollout(t, pods)
@@ -115,7 +115,7 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 	if n := (after.Mallocs - before.Mallocs) / changes; n > 200 {
 		t.Errorf("one change takes %d allocations", n)
 	}
-	if n := (after.TotalAlloc - before.TotalAlloc) / changes / pods; n > 450 {
+	if n := (after.TotalAlloc - before.TotalAlloc) / changes / pods; n > 370 {
 		t.Errorf("one change allocates %d bytes per endpoint", n)
 	}
 	if n := r.planner.draining.Count(); n != pods {

@@ -12,7 +12,7 @@ import (
 // address, because IPVS would deliver its packets to the node itself.
 //
 // The result for a Service can therefore change when another Service gains or loses an address. The endpoints map shows without a search whether any
-// Service is affected. It takes 5 MB for 10,000 Services with 10 endpoints each.
+// Service is affected. It takes less than 2 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int32

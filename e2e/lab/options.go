@@ -106,7 +106,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
-	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real, virtual with -lab=uml (independent of the host's speed), or skipping with -lab=uml or -accel=counted (default $LAB_CLOCK, else real)")
+	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real, virtual (-lab=uml), or skipping (-lab=uml, -accel=counted); default $LAB_CLOCK, else real")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: "+kernelNames()+", or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")

@@ -159,12 +159,16 @@ func deletions() (all []deletion) {
 	return all
 }
 
-// inOrder sorts the objects of an nftables table, because the chains of the two families may be written in any order.
+var picksSlots = regexp.MustCompile(`^\s*(chain (pick|all-ports)|map pickers)[46]`)
+
+// inOrder sorts the objects of an nftables table, because the chains of the two families may be written in any order. It omits the chains that
+// pick slots, because the agent does not create the unused ones again.
 func inOrder(listing string) string {
 	if !cluster.NFTables() {
 		return listing
 	}
 	objects := strings.Split(strings.TrimSuffix(strings.TrimSpace(listing), "\n}"), "\n\n")
+	objects = slices.DeleteFunc(objects, picksSlots.MatchString)
 	slices.Sort(objects)
 	return strings.Join(objects, "\n\n")
 }

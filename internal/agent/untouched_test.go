@@ -54,7 +54,7 @@ func TestChecksOfWhatOthersTouched(t *testing.T) {
 		}
 
 		// The agent writes during the only check that could notice the flush at once.
-		w.sleep(500 * time.Millisecond)
+		w.sleep(200 * time.Millisecond)
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-CLUSTER-IP") })
 		k.touched.Store(true)
 		for i := range 10 {

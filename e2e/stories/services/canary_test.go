@@ -191,7 +191,9 @@ func (c *canary) changesVersion(t *testing.T, node *cluster.Node, previous bool)
 		mustEqual(t, what+"the records and names", records, recordsAndNames(t, node))
 		mustEqual(t, what+"the endpoints of clients with affinity", held, c.answers(t, node))
 	}
-	mustEqual(t, node.Name+" has its own version again: the kernel state", state, kernelState(t, node))
+	if !cluster.Balancing() { // this version leaves the maps of another one in place until they change
+		mustEqual(t, node.Name+" has its own version again: the kernel state", state, kernelState(t, node))
+	}
 }
 
 func mustEqual(t *testing.T, what, want, got string) {
@@ -202,6 +204,9 @@ func mustEqual(t *testing.T, what, want, got string) {
 }
 
 var ofRecordOrName = regexp.MustCompile(`^(create |add KIPVS-[46]-LEDGER |:|\s*(table|chain|set|map) |.* kube-ipvs0 )`)
+
+// ofBalancing matches the names of maps and chains that releases may change.
+var ofBalancing = regexp.MustCompile(`^\s*(chain|map) [a-z-]+[46]\b`)
 
 // recordsAndNames returns the virtual servers, addresses and owner records, and the names of sets and chains. Releases
 // may write other rules, and other entries of other sets.
@@ -216,7 +221,7 @@ func recordsAndNames(t *testing.T, node *cluster.Node) string {
 		kept = append(kept, fmt.Sprintf("%s %+v", key, server))
 	}
 	for _, line := range strings.Split(kernelState(t, node), "\n") {
-		if ofRecordOrName.MatchString(line) {
+		if ofRecordOrName.MatchString(line) && !ofBalancing.MatchString(line) {
 			kept = append(kept, line)
 		}
 	}

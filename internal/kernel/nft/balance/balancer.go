@@ -360,6 +360,9 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 		f := w.key.Family()
 		if slices.ContainsFunc(shared[f], lacks) {
 			reqs = slices.Concat(reqs, foundation(f))
+			if b.known.chains.ofVersion010(f) {
+				reqs = append(reqs, wire.Set(numbersMap(f)).Flush())
+			}
 			for _, c := range shared[f] {
 				made[c.Name] = true
 			}

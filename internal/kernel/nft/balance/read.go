@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -41,12 +42,19 @@ func (c comments) lead(e entry) {
 	}
 }
 
+// ofVersion010 reports whether version 0.1.0 wrote the chain that looks up frontends. It does not look at the map of numbers, whose elements are
+// outdated if an older agent has replaced a newer one.
+func (c comments) ofVersion010(f inet.Family) bool {
+	return slices.Equal(c[Entrance(f)], old(sharedComments[Entrance(f)]))
+}
+
 func (c comments) have(want Chain) bool { return slices.Equal(c[want.Name], want.comments()) }
 
 // raw contains the elements of a frontend before they are checked.
 type raw struct {
 	entries  []entry
-	frontend *entry
+	numbered *entry // in the map of numbers
+	named    *entry // in the map of frontends
 	slots    map[uint32]kernel.Destination
 	record   string // the chain that records clients
 	err      error
@@ -128,11 +136,10 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw, chains comm
 	}
 	r.entries = append(r.entries, e)
 	switch e.set {
-	case numbersMap(f), frontendsMap(f):
-		if r.frontend != nil {
-			err = errElement
-		}
-		r.frontend = &e
+	case numbersMap(f):
+		r.numbered = &e
+	case frontendsMap(f):
+		r.named = &e
 	case recordMap(f):
 		r.record = e.Chain
 	case slotsMap(f):
@@ -150,42 +157,54 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw, chains comm
 
 // found assembles the frontend. It rejects a frontend with any element that the agent would write differently.
 func (r *raw) found(key kernel.ServerKey, chains comments) *found {
-	broken := &found{entries: r.entries}
-	if r.frontend == nil {
+	broken, numbered := &found{entries: r.entries}, r.numbered
+	if chains.ofVersion010(key.Family()) {
+		numbered = nil
+		broken.entries = slices.DeleteFunc(slices.Clone(r.entries), func(e entry) bool { return e.set == numbersMap(key.Family()) })
+	}
+	at := cmp.Or(numbered, r.named)
+	if at == nil || numbered != nil && r.named != nil {
 		return broken
 	}
 	f := &frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontendComment(r.frontend.Comment, &f.Server)
+	slots, idle, err := parseFrontendComment(at.Comment, &f.Server)
 	broken.recorded = f.Server
 	if err != nil || r.err != nil || uint64(slots)+uint64(idle) != uint64(len(r.slots)) {
 		return broken
 	}
-	for n := range slots {
-		f.slots = append(f.slots, r.slots[n])
-	}
-	for n := range idle {
-		f.idle = append(f.idle, r.slots[firstIdle+n])
-	}
+	f.slots, f.idle = r.destinations(0, slots), r.destinations(firstIdle, idle)
 	if f.hasAffinity() {
 		f.gone = goneIn(chains[f.chain()])
 	}
-	named := r.frontend.set == frontendsMap(key.Family())
+	named := numbered == nil
 	f.old = named && !f.hasAffinity()
-	complete := *r.frontend == *frontendEntry(f) && r.record == f.recordChain()
-	whole := func(name string, want []string) bool {
-		return slices.Equal(chains[name], want) || named && slices.Equal(chains[name], old(want))
-	}
-	complete = complete && whole(f.picker().name(), f.picker().comments())
-	for _, c := range shared[key.Family()] {
-		complete = complete && whole(c.Name, sharedComments[c.Name])
-	}
-	if complete && f.hasAffinity() {
-		complete = !slices.ContainsFunc(f.affinity().chains(), func(c Chain) bool { return !chains.have(c) })
-	}
-	if !complete || !f.hasRightSlots() {
+	if *at != *frontendEntry(f) || r.record != f.recordChain() || !chains.complete(f, named) || !f.hasRightSlots() {
 		return broken
 	}
 	return &found{frontend: f}
+}
+
+func (r *raw) destinations(first, n uint32) (all []kernel.Destination) {
+	for i := range n {
+		all = append(all, r.slots[first+i])
+	}
+	return all
+}
+
+// complete reports whether the chains of the frontend are complete. A frontend that is in the map of names may still have chains of version 0.1.0.
+func (c comments) complete(f *frontend, named bool) bool {
+	whole := func(name string, want []string) bool {
+		return slices.Equal(c[name], want) || named && slices.Equal(c[name], old(want))
+	}
+	if !whole(f.picker().name(), f.picker().comments()) {
+		return false
+	}
+	for _, chain := range shared[f.Key.Family()] {
+		if !whole(chain.Name, sharedComments[chain.Name]) {
+			return false
+		}
+	}
+	return !f.hasAffinity() || !slices.ContainsFunc(f.affinity().chains(), func(chain Chain) bool { return !c.have(chain) })
 }
 
 // readComments reads the comments of all chains, or of one. It accepts a torn list, because readContent looks up
@@ -262,10 +281,19 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	if err := b.getEntries(ctx, f, []entry{{numbersMap(f), of}, {frontendsMap(f), of}}, all, chains); err != nil || all[key] == nil {
 		return nil, err
 	}
-	front := frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontendComment(all[key].frontend.Comment, &front.Server)
-	if err != nil || slots > firstIdle || idle > firstIdle {
-		return all[key], nil
+	var fronts []*frontend
+	slots, idle := uint32(0), uint32(0)
+	for _, at := range []*entry{all[key].numbered, all[key].named} {
+		if at == nil {
+			continue
+		}
+		front := &frontend{Server: kernel.Server{Key: key}}
+		n, m, err := parseFrontendComment(at.Comment, &front.Server)
+		if err != nil || n > firstIdle || m > firstIdle {
+			return all[key], nil
+		}
+		front.slots = make([]kernel.Destination, n)
+		fronts, slots, idle = append(fronts, front), max(slots, n), max(idle, m)
 	}
 	asked := []entry{{recordMap(f), of}}
 	for n := range slots {
@@ -274,8 +302,11 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	for n := range idle {
 		asked = append(asked, slotEntry(key, firstIdle+n, kernel.Destination{Addr: key.Addr}))
 	}
-	front.slots = make([]kernel.Destination, slots)
-	for _, c := range append(front.chains(), shared[f]...) {
+	needed := slices.Clone(shared[f])
+	for _, front := range fronts {
+		needed = append(needed, front.chains()...)
+	}
+	for _, c := range needed {
 		if _, known := chains[c.Name]; known {
 			continue
 		}

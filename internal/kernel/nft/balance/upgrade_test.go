@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,15 +29,16 @@ func asVersion010(t *testing.T, b *Balancer, keys ...kernel.ServerKey) {
 	if err := b.conn.Commit(t.Context(), append(reqs, lookups.Requests()...)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{numbersMap(inet.IPv4), pickersMap(inet.IPv4)} {
-		if err := b.conn.Commit(t.Context(), []nlbatch.Request{wire.Set(name).Delete()}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // An agent adopts the frontends of version 0.1.0 without a write, and moves each of them with its next change.
 func TestAdoptsFrontendsOfVersion010(t *testing.T) {
+	for _, outdated := range []bool{false, true} {
+		t.Run(fmt.Sprint("outdated numbers: ", outdated), func(t *testing.T) { adopts(t, outdated) })
+	}
+}
+
+func adopts(t *testing.T, outdated bool) {
 	before := openBalancer(t)
 	changed, kept := server(false), server(false)
 	kept.Key = numbered(1)
@@ -47,6 +49,22 @@ func TestAdoptsFrontendsOfVersion010(t *testing.T) {
 		}
 	}
 	asVersion010(t, before, changed.Key, kept.Key)
+	if outdated { // by an agent that ran before version 0.1.0
+		var left []entry
+		for _, s := range []kernel.Server{changed, kept} {
+			e := frontendEntry(&frontend{Server: s, slots: endpoints(2, 1)})
+			left = append(left, *e)
+		}
+		if err := before.conn.Commit(t.Context(), []nlbatch.Request{entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, left...)}); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		for _, name := range []string{numbersMap(inet.IPv4), pickersMap(inet.IPv4)} {
+			if err := before.conn.Commit(t.Context(), []nlbatch.Request{wire.Set(name).Delete()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	after, err := New(inet.Families)
 	labtest.Opened(t, after, err)
 	reads := func(when string, n int) {

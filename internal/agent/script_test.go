@@ -232,31 +232,39 @@ func TestScriptsConverge(t *testing.T) {
 // I6 also holds for random changes to Services, nodes and addresses without pauses between them.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
-	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))
+	t.Attr("figure", fmt.Sprintf("%d changes, compared after every %d", changes*3**seeds**rounds, changes))
 	for seed := range 3 * *seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, seed)
 				r := rand.New(rand.NewPCG(seed, 1))
 				w.start()
 				defer func() { w.stop() }()
-				for range changes {
-					name := compiletest.Small.Names[r.IntN(len(compiletest.Small.Names))]
-					switch r.IntN(8) {
-					case 0, 1:
-						w.remove(name)
-					case 2:
-						w.move(compiletest.Small.Surroundings(r))
-					default:
-						w.put(compiletest.Small.Service(name, r))
+				for round := range *rounds {
+					w.fail(seed + round<<32)
+					for range changes {
+						w.changeRandomly(r)
 					}
-					w.sleep(time.Duration(r.IntN(200)) * time.Millisecond)
-					if r.IntN(10) == 0 {
-						w.restart()
-					}
+					w.converged()
 				}
-				w.converged()
 			})
 		})
+	}
+}
+
+func (w *world) changeRandomly(r *rand.Rand) {
+	name := compiletest.Small.Names[r.IntN(len(compiletest.Small.Names))]
+	switch r.IntN(8) {
+	case 0, 1:
+		w.remove(name)
+	case 2:
+		w.move(compiletest.Small.Surroundings(r))
+	default:
+		w.put(compiletest.Small.Service(name, r))
+	}
+	w.sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+	if r.IntN(10) == 0 {
+		w.restart()
 	}
 }

@@ -21,6 +21,7 @@ type watcher struct {
 	before  *kernel.State
 	begun   []string
 	read    bool
+	reading bool // since the last Take
 	// learned is true while the agent has facts that it has not compiled yet.
 	learned bool
 }
@@ -39,6 +40,15 @@ func (w *world) learn(f compile.Facts) {
 	defer w.mu.Unlock()
 	if w.watcher != nil {
 		w.watcher.cluster.Learn(f)
+		w.watcher.learned = true
+	}
+}
+
+func (w *world) forgetListeners() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watcher != nil {
+		w.watcher.cluster.ForgetListeners()
 		w.watcher.learned = true
 	}
 }
@@ -67,6 +77,9 @@ type watchedSource struct {
 func (s watchedSource) Take() model.Changes {
 	if w := s.w.watcher; w != nil && w.read { // the last sync compiled its facts and had nothing to write
 		s.w.compiles()
+	}
+	if s.w.watcher != nil {
+		s.w.watcher.reading = false
 	}
 	changes := s.source.Take()
 	s.w.learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version})
@@ -114,6 +127,8 @@ func (k watchedKernel) Listeners(ctx context.Context) (kernel.Listeners, error) 
 	listeners, err := k.Kernel.Listeners(ctx)
 	if err == nil {
 		k.w.learn(compile.Facts{Listeners: orEmpty(listeners)})
+	} else {
+		k.w.forgetListeners()
 	}
 	return listeners, err
 }
@@ -122,7 +137,7 @@ func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	k.w.compiles()
 	state, err := k.Kernel.Read(ctx)
 	if err == nil && k.w.watcher != nil {
-		k.w.watcher.read = true
+		k.w.watcher.read, k.w.watcher.reading = true, true
 	}
 	return state, err
 }
@@ -137,9 +152,9 @@ func (k watchedKernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// A Lookup before the first Read looks for virtual servers that an earlier agent left.
+// A Lookup before the kernel's state is known looks for virtual servers that an earlier agent left.
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	first := k.w.watcher != nil && !k.w.watcher.read
+	first := k.w.watcher != nil && !k.w.agent.KnowsKernel() && !k.w.watcher.reading
 	if !first {
 		k.w.compiles()
 	}

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // seeds is the number of fault sequences per test. Set it to a few hundred before merging changes to the loop.
 var seeds = flag.Uint64("seeds", 3, "number of fault sequences per test")
 
+// rounds multiplies the changes of TestRandomChangesConverge.
+var rounds = flag.Uint64("rounds", 1, "number of times that each sequence of random changes continues")
+
 const (
 	auditInterval = time.Minute
 	drainInterval = 5 * time.Second
@@ -151,11 +154,15 @@ func newWorld(t *testing.T, seed uint64) *world {
 		moved: make(chan struct{}, 1),
 	}
 	w.config.AddressesChanged = w.moved
-	w.faults = kerneltest.DefaultFaults(seed)
-	w.fake.SetFaults(w.faults)
+	w.fail(seed)
 	w.fake.SetNodeAddresses(w.around.Addresses...)
 	w.fake.OnOp(w.checkStep)
 	return w
+}
+
+func (w *world) fail(seed uint64) {
+	w.faults = kerneltest.DefaultFaults(seed)
+	w.fake.SetFaults(w.faults)
 }
 
 func (w *world) calm() {

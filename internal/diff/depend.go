@@ -172,8 +172,7 @@ func (f *Failures) memberProvides(verb kernel.Verb, m kernel.Member) []condition
 	case verb == kernel.Create && set.VIPs:
 		return []condition{address(addressListed, m.Element.Addr)}
 	case verb == kernel.Create && set.Timing == want.Guard:
-		key := keyOf(m.Element)
-		return []condition{server(guarded, key), server(guarded, f.want.Match(key))}
+		return f.guardProvides(m)
 	case verb == kernel.Delete && set.Timing == want.Guard:
 		return []condition{server(guardGone, keyOf(m.Element))}
 	case verb == kernel.Delete && set.Timing == want.Late && !set.VIPs:
@@ -181,6 +180,17 @@ func (f *Failures) memberProvides(verb kernel.Verb, m kernel.Member) []condition
 		return []condition{server(portClosed, key), server(portClosed, key.AllPorts())}
 	}
 	return nil
+}
+
+// guardProvides includes the all-ports server that needs the guard. While a virtual server of the port lingers, new connections do not match
+// the all-ports server yet.
+func (f *Failures) guardProvides(m kernel.Member) []condition {
+	key := keyOf(m.Element)
+	provided := []condition{server(guarded, key), server(guarded, f.want.Match(key))}
+	if allPorts := f.want.Server(key.AllPorts()); allPorts != nil && slices.Contains(allPorts.Members, m) {
+		provided = append(provided, server(guarded, key.AllPorts()))
+	}
+	return provided
 }
 
 func (f *Failures) needs(op kernel.Op) []condition {

@@ -79,11 +79,11 @@ sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .
 unit:
 	+@$(sub) -k -j2 unit-race unit-plain
 unit-race:
-	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) CGO_ENABLED=$(if $(race),1,0) $(recording) go test $(race) -skip '$(many_syncs)' $(concurrent)
+	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) CGO_ENABLED=$(if $(race),1,0) $(recording) go test $(race) $(if $(SHUFFLE),-shuffle=$(SHUFFLE)) -skip '$(many_syncs)' $(concurrent)
 unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent ./internal/fleet/pods
 	@$(recording) go test $(sequential)
-	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/contain ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: docs
 docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT
@@ -113,7 +113,8 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 #   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
-# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, API=small for a fast API server.
+# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, API=small for a fast API server,
+# SIZE=full for the sizes of docs/scoreboard.md.
 
 lab_bin := .cache/lab/bin/lab
 lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)'
@@ -195,7 +196,7 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
 e2e: $(if $(prepared),,lab-bin build pausing previous contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
-	@KUBE_IPVS_API='$(API)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+	@KUBE_IPVS_API='$(API)' KUBE_IPVS_SIZE='$(SIZE)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages) -$(firewall_tests))' -count='$(COUNT)' -v='$(V)'
 
@@ -207,9 +208,8 @@ new-node: ## Measure how soon a new node works among 5,000 Services
 	@$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) V=1
 
 .PHONY: kills
-kills: export KUBE_IPVS_KILLS = all
 kills: ## Kill the agent after every write of its start, with open connections (7 minutes)
-	@$(MAKE) --no-print-directory e2e LAB=uml PKG=./e2e/stories/services RUN='^TestKill9$$'
+	@$(MAKE) --no-print-directory e2e LAB=uml SIZE=full PKG=./e2e/stories/services RUN='^TestKill9$$'
 
 .PHONY: firewalls-test
 firewalls-test: ## Compare explain and doctor with real packets beside Debian's ufw, firewalld and docker
@@ -468,6 +468,60 @@ pages: ran ## Write docs/conformance.md, docs/scoreboard.md and the tables of ot
 .PHONY: ages
 ages: ran
 	@'$(ran)' ages
+
+# The rows of docs/scoreboard.md in full size. The clock is virtual where only the order of events and the time that programs wait matter.
+rows := $(addprefix R,$(shell seq 22))
+full := $(sub) e2e SIZE=full V=1
+full_gaps := $(full) $(virtual) API=small PAUSE=1
+full_checks = RAPID_CHECKS=$1 $(recording) go test -count=1 -timeout=1h -run '^Test$2$$'
+.PHONY: scoreboard $(rows)
+scoreboard: ## Measure rows of the scoreboard in full size: make scoreboard ROWS='R7 R21'
+	+@status=0; for row in $(or $(ROWS),$(rows)); do $(sub) $$row || status=1; done; exit $$status
+R1: kills
+R2:
+	+@$(full) LAB=uml API=small PKG=./e2e/stories/services RUN='^TestCanary$$'
+R3:
+	+@$(full_gaps) PKG=./e2e/stories/coexist RUN='^TestHandover$$'
+R4:
+	+@$(full) $(virtual) TIMEOUT=0 PKG=./e2e/stories/kubeproxy RUN='^TestRepairTimes$$'
+R5:
+	+@$(full_gaps) PKG=./e2e/stories/coexist RUN='^TestOthersFlush$$'
+R6: faults
+R7:
+	@GOGC=800 $(recording) go test -count=1 -timeout=2h -run '^TestRandomChangesConverge$$' ./internal/agent -seeds=60 -rounds=186
+R8: differential
+R9:
+	+@$(full) LAB=uml PKG=./e2e/stories/scale RUN='^TestCostFollowsTheChange$$'
+R10:
+	@$(recording) go test -count=1 -run '^(TestAPIFaults|TestRestoredAPIServer)$$' ./internal/watch
+R11:
+	@$(call full_checks,1000000,ReorderedEventsGiveTheSameModel) ./internal/watch
+	@$(call full_checks,200000,EveryHistoryEndsInTheSameModel) ./internal/watch
+R12: fuzz
+R13:
+	+@$(full) LAB=uml API=small PKG=./e2e/stories/services RUN='^TestUDPFailover$$'
+R14:
+	+@$(full) $(virtual) API=small PKG=./e2e/stories/services RUN='^TestDrain$$/continue'
+R15:
+	+@$(full) $(virtual) API=small PKG=./e2e/stories/services RUN='^TestDrain$$/reuse'
+R16:
+	+@$(full) $(virtual) API=small PKG=./e2e/stories/services RUN='^TestNodeAddressAsClusterIP$$'
+R17:
+	@$(call full_checks,10000,ResultIsIndependentOfHistory) ./internal/compile
+R18:
+	@$(recording) go test -count=1 ./e2e/testbed/contain
+	+@$(full) $(virtual) PKG=./e2e/stories/image RUN='^TestContain$$'
+R19:
+	+@$(full_gaps) PKG=./e2e/stories/services RUN='^TestGaps$$/first_instant'
+R20:
+	+@$(full_gaps) PKG=./e2e/stories/coexist RUN='^Test(TwoAgents|BesideKubeProxy)$$'
+R21: export KUBE_IPVS_CHURN = 5000s
+R21: export LAB_HOST_LIMIT = 1h
+R21:
+	+@$(full) $(virtual) TIMEOUT=0 PKG=./e2e/stories/scale RUN='^TestChurn$$'
+# Without packages that have tests of the kernel, which this machine would skip.
+R22:
+	+@$(sub) unit-race SHUFFLE='$(or $(SEED),on)' concurrent='$(filter-out ./internal/config ./internal/healthport ./internal/kernel/% ./internal/loopback ./internal/watch ./cmd/kube-ipvs,$(concurrent))'
 
 .PHONY: faults
 faults: ## Make each kernel call fail with each error, and make calls fail during random changes

@@ -75,7 +75,10 @@ func allIDs() []model.ServiceID {
 
 // I2: the wanted state depends only on the current Services, nodes and addresses, and on the frontends served at node addresses.
 func TestResultIsIndependentOfHistory(t *testing.T) {
+	sequences := 0
+	defer func() { t.Attr("figure", fmt.Sprintf("%d sequences", sequences)) }()
 	rapid.Check(t, func(t *rapid.T) {
+		sequences++
 		c := compile.NewCluster(compiletest.Config())
 		c.SetListeners(nil, want.NewTouched())
 		if rapid.Bool().Draw(t, "late") {

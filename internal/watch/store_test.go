@@ -349,7 +349,10 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 
 // Events of different objects may arrive in any order.
 func TestReorderedEventsGiveTheSameModel(t *testing.T) {
+	orders := 0
+	defer func() { t.Attr("figure", fmt.Sprintf("%d orders", orders)) }()
 	rapid.Check(t, func(t *rapid.T) {
+		orders++
 		w := world{}
 		for range rapid.IntRange(0, 12).Draw(t, "objects") {
 			key, obj := drawObject(t)

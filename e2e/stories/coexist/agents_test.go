@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,14 +36,16 @@ func TestTwoAgents(t *testing.T) {
 	if page, err = w.node1.HTTPGet("http://" + health + "/livez"); err != nil || page.Status != 200 {
 		t.Errorf("/livez of the second agent answered %d %q (%v)", page.Status, page.Body, err)
 	}
-	compareDumps(t, "while the second agent waits", before, dump(t, w.node1, showAll))
 	flows := w.client.OpenFlows(t, 4, cluster.TCP, w.farService().at(cluster.V4, http), cluster.FlowConfig{Within: patience})
+	together := time.Duration(cluster.Size(1, 60)) * time.Second
+	time.Sleep(together)
+	compareDumps(t, "while the second agent waits", before, dump(t, w.node1, showAll))
 	if err := first.Stop(patience); err != nil {
 		t.Errorf("stop the first agent: %v", err)
 	}
 	second.AwaitLog(t, patience, "initial sync complete")
 	flows.AwaitRound(t, patience)
-	flows.MustBeUnharmed(t)
+	t.Attr("figure", fmt.Sprintf("%v together, then one alone: %s", together, flows.MustBeUnharmed(t).Summary()))
 	w.mustPass(t, cluster.V4)
 }
 

@@ -59,72 +59,95 @@ func script(t *testing.T) string {
 func TestHandover(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
-	node := w.node3
-	proxy := kubeProxy(t)
-	_, config := w.controlPlane(t)
-	t.Cleanup(func() { w.wipe(t, node) })
-	startProxy := func() *cluster.Process { return w.startKubeProxy(t, proxy, config, "ipvs") }
-
-	theirs := startProxy()
-	w.awaitServed(t, node)
+	h := &handover{world: w, node: w.node3, proxy: kubeProxy(t)}
+	_, h.config = w.controlPlane(t)
+	t.Cleanup(func() { w.wipe(t, h.node) })
+	h.theirs = h.startProxy(t)
+	w.awaitServed(t, h.node)
 	far := w.farService()
 	paths := []path{
 		{w.spareClient.Host, cluster.TCP, far.at(cluster.V4, http), "web-2", w.spareClient.V4},
 		{w.spareClient.Host, cluster.TCP, far.at(cluster.V6, http), "web-2", w.spareClient.V6},
-		{w.outside, cluster.TCP, far.atNode(cluster.V4, http, node), "web-2", node.V4},
-		{w.outside, cluster.TCP, far.atNode(cluster.V6, http, node), "web-2", node.V6},
+		{w.outside, cluster.TCP, far.atNode(cluster.V4, http, h.node), "web-2", h.node.V4},
+		{w.outside, cluster.TCP, far.atNode(cluster.V6, http, h.node), "web-2", h.node.V6},
 	}
-	var flows []*cluster.Flows
 	var watching []*watcher
 	for _, p := range paths {
 		p.from.Await(t, patience, p.proto, p.to)
-		flows = append(flows, p.from.OpenFlows(t, 4, p.proto, p.to, cluster.FlowConfig{Within: patience, Max: time.Hour}))
+		h.flows = append(h.flows, p.from.OpenFlows(t, 4, p.proto, p.to, cluster.FlowConfig{Within: patience, Max: 2 * time.Hour}))
 		watching = append(watching, watch(t, p, slowly))
 	}
-	round := func() {
-		for _, f := range flows {
-			f.AwaitRound(t, patience)
-		}
+	times := cluster.Size(1, 10)
+	for range times {
+		h.there(t)
+		h.back(t)
 	}
-
-	end(t, theirs)
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	ours := node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", config, "--hostname-override", node.Name,
-		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0", "--status-socket", socket)
-	t.Cleanup(ours.Kill)
-	ours.AwaitLog(t, patience, "initial sync complete")
-	round()
-	ledger := node.MustRun(t, "ipset", "list", "KIPVS-4-LEDGER")
-	if !strings.Contains(ledger, far.ip(cluster.V4).String()+",tcp:80") {
-		t.Errorf("the agent did not take over kube-proxy's virtual server:\n%s", ledger)
-	}
-
-	if out, err := cleanup(t, node, "--kube-proxy-leftovers", "--status-socket", socket); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	for _, rules := range rulesOf(t, node) {
-		if strings.Contains(rules, "kubernetes ") || strings.Contains(rules, "KUBE-NODE-PORT") {
-			t.Errorf("leftover kube-proxy rules:\n%s", rules)
-		}
-	}
-	round()
-
-	end(t, ours)
-	theirs = startProxy()
-	w.awaitTheirs(t, node)
-	round()
-	node.MustRun(t, "sh", "-ec", script(t))
-	round()
-	end(t, theirs)
-	for _, rules := range rulesOf(t, node) {
+	end(t, h.theirs)
+	for _, rules := range rulesOf(t, h.node) {
 		if strings.Contains(rules, "kube-ipvs:") || strings.Contains(rules, "KIPVS-") {
 			t.Errorf("leftover kube-ipvs rules:\n%s", rules)
 		}
 	}
-	for _, f := range flows {
-		f.MustBeUnharmed(t)
+	for i, f := range h.flows {
+		t.Attr("figure", fmt.Sprintf("%d handovers there and back, %s: %s", times, paths[i].to, f.MustBeUnharmed(t).Summary()))
 	}
 	reportProblems(t, watching)
+}
+
+type handover struct {
+	*world
+	node          *cluster.Node
+	proxy, config string
+	ours, theirs  *cluster.Process
+	flows         []*cluster.Flows
+}
+
+func (h *handover) startProxy(t *testing.T) *cluster.Process {
+	t.Helper()
+	return h.startKubeProxy(t, h.proxy, h.config, "ipvs")
+}
+
+func (h *handover) round(t *testing.T) {
+	t.Helper()
+	for _, f := range h.flows {
+		f.AwaitRound(t, patience)
+	}
+}
+
+// there replaces kube-proxy with the agent.
+func (h *handover) there(t *testing.T) {
+	t.Helper()
+	end(t, h.theirs)
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	h.ours = h.node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", h.config, "--hostname-override", h.node.Name,
+		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0", "--status-socket", socket)
+	t.Cleanup(h.ours.Kill)
+	h.ours.AwaitLog(t, patience, "initial sync complete")
+	h.round(t)
+	ledger := h.node.MustRun(t, "ipset", "list", "KIPVS-4-LEDGER")
+	if !strings.Contains(ledger, h.farService().ip(cluster.V4).String()+",tcp:80") {
+		t.Errorf("the agent did not take over kube-proxy's virtual server:\n%s", ledger)
+	}
+	if out, err := cleanup(t, h.node, "--kube-proxy-leftovers", "--status-socket", socket); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, rules := range rulesOf(t, h.node) {
+		if strings.Contains(rules, "kubernetes ") || strings.Contains(rules, "KUBE-NODE-PORT") {
+			t.Errorf("leftover kube-proxy rules:\n%s", rules)
+		}
+	}
+	h.round(t)
+}
+
+// back replaces the agent with kube-proxy, as docs/replace-kube-proxy.md says.
+func (h *handover) back(t *testing.T) {
+	t.Helper()
+	end(t, h.ours)
+	h.theirs = h.startProxy(t)
+	h.awaitTheirs(t, h.node)
+	h.round(t)
+	h.node.MustRun(t, "sh", "-ec", script(t))
+	h.round(t)
 }
 
 func reportProblems(t *testing.T, watching []*watcher) {

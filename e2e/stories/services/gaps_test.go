@@ -230,41 +230,58 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
+// closedFromTheStart connects to ports on which the node listens at a Service's address, while the address is added
+// and while the agent restarts.
 func (s *stage) closedFromTheStart(t *testing.T) {
-	s.node1.Serve(t, cluster.TCP, 2222)
+	daemons := []port{{Protocol: cluster.TCP, Number: 2222}}
+	for i := range cluster.Size(1, 1000) { // a sample of all ports
+		daemons = append(daemons, port{Protocol: []cluster.Protocol{cluster.UDP, cluster.TCP}[i%2], Number: 33 + 65*uint16(i)})
+	}
+	for _, d := range daemons {
+		s.node1.Serve(t, d.Protocol, d.Number)
+	}
 	svc := s.define(`
 metadata: {name: lb-72236}
-spec: {type: LoadBalancer}
+spec: {type: LoadBalancer, ports: [{name: http, port: 80, targetPort: 8080}]}
 ---
 endpoints: [{addresses: [web-2]}]`)
-	daemon := port{Protocol: cluster.TCP, Number: 2222}
-	stop, leaked := make(chan struct{}), make(chan string, 1)
-	go func() {
-		defer close(leaked)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			if r := s.client.Probe(cluster.TCP, svc.AtBalancer(cluster.V4, daemon), cluster.Within(time.Second)); r.Outcome == cluster.Answered {
-				leaked <- r.String()
-				return
-			}
-		}
-	}()
+	var trying []*requests
+	for first := range min(len(daemons), 8) {
+		trying = append(trying, s.keepKnocking(t, svc, daemons[first:]))
+	}
 	s.create(t, svc)
-	for i, f := range s.FamilyList() {
+	for _, f := range s.FamilyList() {
 		s.client.Await(t, patience, cluster.TCP, svc.AtBalancer(f, http))
+	}
+	s.restartAgent(t, s.node1)
+	for i, f := range s.FamilyList() {
 		for _, from := range []*cluster.Host{s.client.Host, s.outside} {
 			from.MustRun(t, "ping", "-c1", "-W5", svc.Balancer()[i])
-			from.MustRefuse(t, cluster.TCP, svc.AtBalancer(f, daemon), slowly)
+			from.MustRefuse(t, cluster.TCP, svc.AtBalancer(f, daemons[0]), slowly)
+			for _, d := range daemons[1:] { // the kernel limits ICMP errors, so some attempts get no answer at all
+				if r := from.Probe(d.Protocol, svc.AtBalancer(f, d), cluster.Within(100*time.Millisecond)); r.Outcome == cluster.Answered {
+					t.Errorf("%s %d: %s", d.Protocol, d.Number, r)
+				}
+			}
 		}
 	}
-	close(stop)
-	if answer := <-leaked; answer != "" {
-		t.Errorf("a daemon on the node answered on the virtual address: %s", answer)
+	attempts := 0
+	for _, k := range trying {
+		k.mustReachOnly(t, "")
+		attempts += k.count()
 	}
+	t.Attr("figure", fmt.Sprintf("%d ports, %d attempts while the address was added and the agent restarted: none was open", len(daemons), attempts))
+}
+
+// keepKnocking tries one port after the other.
+func (s *stage) keepKnocking(t *testing.T, svc service, ports []port) *requests {
+	t.Helper()
+	next := 0
+	return keepCalling(t, "the node's own ports at "+svc.Name, func() cluster.Result {
+		p := ports[next%len(ports)]
+		next++
+		return request(s.client.Host, p, svc.AtBalancer(cluster.V4, p), cluster.Within(100*time.Millisecond))
+	})
 }
 
 func (s *stage) steadyRanges(t *testing.T) {

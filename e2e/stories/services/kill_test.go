@@ -2,7 +2,6 @@ package services
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ import (
 
 // TestKill9 kills the agent after its n-th write, for every n. After each kill, one more start makes the kernel
 // match the Services. Foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13).
-// With KUBE_IPVS_KILLS=all, the test repeats this with a start on an empty node.
+// In full size, the test repeats this with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
 	// proves: 147
@@ -40,10 +39,7 @@ func TestKill9(t *testing.T) {
 	k.mustNotPlan(t)
 	flows.AwaitRound(t, patience)
 	t.Attr("figure", fmt.Sprintf("kills after up to %d writes: %s", n-1, flows.MustBeUnharmed(t).Summary()))
-	if os.Getenv("KUBE_IPVS_KILLS") != "all" {
-		return
-	}
-	for n := 1; ; n++ {
+	for n := 1; n < cluster.Size(1, 1000); n++ {
 		k.node.MustRun(t, cluster.AgentBinary(t), "cleanup")
 		if !k.killedAfter(t, n, k.before) {
 			break

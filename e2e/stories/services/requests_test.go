@@ -40,8 +40,12 @@ func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests
 
 func keepGoing(t *testing.T, from *cluster.Host, p port, addr string, within cluster.DialOption) *requests {
 	t.Helper()
-	a := &requests{what: fmt.Sprintf("%s -> %s %s", from.Name, addr, p.Protocol), stop: make(chan struct{}), servers: map[string]int{}}
-	a.try = func() cluster.Result { return request(from, p, addr, within) }
+	return keepCalling(t, fmt.Sprintf("%s -> %s %s", from.Name, addr, p.Protocol), func() cluster.Result { return request(from, p, addr, within) })
+}
+
+func keepCalling(t *testing.T, what string, try func() cluster.Result) *requests {
+	t.Helper()
+	a := &requests{what: what, try: try, stop: make(chan struct{}), servers: map[string]int{}}
 	a.done.Go(a.run)
 	t.Cleanup(a.end)
 	return a

@@ -64,6 +64,14 @@ func NeedPauses(t T) {
 	}
 }
 
+// Size returns the size of a test: small, or full in the parts of make nightly that measure the scoreboard (SIZE=full).
+func Size(small, full int) int {
+	if os.Getenv("KUBE_IPVS_SIZE") == "full" {
+		return full
+	}
+	return small
+}
+
 // KilledAfter returns a command that runs the agent and kills it after its n-th write to the kernel.
 func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)

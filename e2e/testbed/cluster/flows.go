@@ -14,7 +14,7 @@ import (
 // FlowConfig configures flows. The zero value is usable.
 type FlowConfig struct {
 	Every  time.Duration // interval between a flow's requests; default 100 ms
-	Within time.Duration // limit for an answer and for opening a flow; default 3 s
+	Within time.Duration // limit for an answer; default 3 s. Opening a flow may take 3 s or, if this is longer, as long
 	Max    time.Duration // flows stop after this time; default 2 min
 }
 
@@ -116,7 +116,9 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 	for i := range n {
 		slots <- struct{}{}
 		opening.Go(func() {
-			f.conns[i], errs[i] = h.Dial(proto, addr, Within(config.Within))
+			if f.conns[i], errs[i] = h.Dial(proto, addr, Within(max(config.Within, DefaultWithin))); errs[i] == nil {
+				f.conns[i].within = config.Within
+			}
 			<-slots
 		})
 	}

@@ -65,6 +65,11 @@ var Parts = []Part{
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 LAB_HOST_LIMIT=2h KUBE_IPVS_CHURN=1h",
 	}, 50, false},
+	{"scoreboard", "promises of the scoreboard in full size", []string{
+		"scoreboard ROWS=R2", "scoreboard ROWS=R3", "scoreboard ROWS=R4", "scoreboard ROWS=R11", "scoreboard ROWS=R13",
+		"scoreboard ROWS=R14", "scoreboard ROWS=R15", "scoreboard ROWS=R17", "scoreboard ROWS=R18", "scoreboard ROWS=R19", "scoreboard ROWS=R20",
+		"scoreboard ROWS=R21", "scoreboard ROWS=R22 SEED=$SEED",
+	}, 45, false},
 	{"week-nftables", "a random week in the life of a node without IPVS", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
 	{"week", "a random week in the life of a node", []string{"week SEED=$SEED"}, 30, false},
 	{"fuzz", "fuzzing of everything that parses other programs' bytes", []string{"fuzz"}, 30, false},

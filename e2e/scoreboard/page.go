@@ -23,8 +23,10 @@ compare the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with sch
 without conntrack limits. Its results come from the same test on the same node, or from the
 [conformance page](conformance.md#beside-kube-proxy).
 
-This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
-` + "`make nightly-record`" + ` rewrites it.
+` + "`make scoreboard ROWS=R7`" + ` measures row R7; use the names of other rows likewise. Of many similar
+results, the page shows the median and the worst. It is generated from the
+[record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and ` + "`make nightly-record`" + ` rewrites
+the page.
 
 No row covers races between CPUs inside the kernel, network card offloads, or cloud load balancers.
 
@@ -131,18 +133,20 @@ const peerPrefix = "kube-proxy: "
 
 // figures returns the figures of kube-ipvs or kube-proxy, with the names of subtests.
 func figures(found []record.Test, ofPeer bool) (lines []string) {
+	var all []figure
 	for _, t := range found {
-		name := ""
-		if _, sub, ok := strings.Cut(t.Test, "/"); ok {
-			name = strings.ReplaceAll(sub, "_", " ") + ": "
+		parent, sub, below := strings.Cut(t.Test, "/")
+		name := parent
+		if below {
+			name = strings.ReplaceAll(sub, "_", " ")
 		}
 		for _, f := range t.Figures {
-			if figure, theirs := strings.CutPrefix(f, peerPrefix); theirs == ofPeer {
-				lines = append(lines, name+strings.TrimPrefix(figure, "kube-ipvs: "))
+			if text, theirs := strings.CutPrefix(f, peerPrefix); theirs == ofPeer {
+				all = append(all, figure{name, strings.TrimPrefix(text, "kube-ipvs: "), below})
 			}
 		}
 	}
-	return lines
+	return summarize(all)
 }
 
 func ours(row Row, found []record.Test) string {

@@ -20,6 +20,7 @@ type Probe struct {
 const (
 	services = "e2e/stories/services"
 	coexist  = "e2e/stories/coexist"
+	full     = "scoreboard" // the part that runs tests in the sizes of this page
 )
 
 // Rows lists the rows in the order of the page.
@@ -32,24 +33,20 @@ var Rows = []Row{
 	},
 	{
 		Name: "R2", Title: "the agent is upgraded or downgraded under load",
-		Full: "20 upgrades and downgrades between two versions",
-		Probes: []Probe{
-			{Package: services, Tests: "^TestGaps/the_agent_restarts_under_load"},
-			{Package: "internal/agent", Tests: "^(TestUpgradeEditsNoServer|TestRestartWithAnyConfiguration)$"},
-		},
-		Peer: "not measured", Missing: "two versions; there is no older release, so a version replaces itself",
+		Full:   "20 upgrades and downgrades between two versions",
+		Probes: []Probe{{Package: services, Tests: "^TestCanary$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
 		Name: "R3", Title: "handover from kube-proxy to kube-ipvs and back, under load",
 		Full:   "10 handovers, no connection lost",
-		Probes: []Probe{{Package: coexist, Tests: "^TestHandover$"}},
-		Peer:   "part of the test", Missing: "10 handovers; the test does only one in each direction",
+		Probes: []Probe{{Package: coexist, Tests: "^TestHandover$", Part: full}},
+		Peer:   "part of the test",
 	},
 	{
 		Name: "R4", Title: "time from damage by another program to its repair",
-		Full:    "at most 1 s (median) and 2 s (worst) if the damage causes a notification or changes a count",
-		Probes:  []Probe{{Package: "e2e/stories/kubeproxy", Tests: "^TestRepairTimes$"}},
-		Missing: "medians, and the other kinds of damage in `TestRepairs`",
+		Full:   "at most 1 s (median) and 2 s (longest) if the damage causes a notification or changes a count; each kind of damage 20 times",
+		Probes: []Probe{{Package: "e2e/stories/kubeproxy", Tests: "^TestRepairTimes$", Part: full}},
 	},
 	{
 		Name: "R5", Title: "open connections after another program flushes tables",
@@ -67,7 +64,7 @@ var Rows = []Row{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes",
+		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes, which take half an hour; `make nightly` runs fewer",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",
@@ -90,30 +87,32 @@ var Rows = []Row{
 	{
 		Name: "R11", Title: "the same slices in any order give the same state",
 		Full:   "1,000,000 orders",
-		Probes: []Probe{{Package: "internal/watch", Tests: "^(TestEveryHistoryEndsInTheSameModel|TestReorderedEventsGiveTheSameModel)$"}},
-		Peer:   "not measured", Missing: "1,000,000 orders; the tests draw a few hundred",
+		Probes: []Probe{{Package: "internal/watch", Tests: "^(TestEveryHistoryEndsInTheSameModel|TestReorderedEventsGiveTheSameModel)$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
 		Name: "R12", Title: "fuzzing of everything that parses other programs' bytes",
 		Full:   "1,000,000 inputs for each target, no failure",
 		Probes: []Probe{{Package: "internal/...", Tests: "^Fuzz", Part: "fuzz"}},
-		Peer:   "not measured; kube-proxy has no such fuzz targets",
+		Peer:   "not measured; kube-proxy has no such fuzz targets", Missing: "1,000,000 inputs of the slow targets; each target runs for a minute",
 	},
 	{
 		Name: "R13", Title: "UDP clients move when the only server is replaced",
 		Full:   "silence of at most 100 ms (99th percentile)",
-		Probes: []Probe{{Package: services, Tests: "^TestFlows/UDP_clients_move_when_the_server_is_replaced$"}},
-		Peer:   "not measured", Missing: "the length of the silence",
+		Probes: []Probe{{Package: services, Tests: "^TestUDPFailover$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
 		Name: "R14", Title: "endpoints drain: connections continue, and the destination is removed after the last one",
 		Full:   "1,000 connections, 50 removals",
-		Probes: []Probe{{Package: services, Tests: "^TestDisturbances/killed_while_an_endpoint_drains$"}, {Package: "internal/agent", Tests: "^TestDrain"}},
-		Peer:   "not measured", Missing: "1,000 concurrent connections",
+		Probes: []Probe{{Package: services, Tests: "^TestDrain/connections_to_removed_endpoints_continue$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
-		Name: "R15", Title: "clients that reuse a port while its old endpoint drains", Full: "1,000 reused ports, none reaches the removed endpoint",
-		Peer: "not measured", Missing: "everything",
+		Name: "R15", Title: "clients that reuse a port while its old endpoint drains",
+		Full:   "1,000 reused ports, none reaches the removed endpoint",
+		Probes: []Probe{{Package: services, Tests: "^TestDrain/clients_that_reuse_a_port_while_its_endpoint_drains$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
 		Name: "R16", Title: "Services that claim addresses of nodes, the API server or pods, or other forbidden addresses",
@@ -126,36 +125,41 @@ var Rows = []Row{
 	},
 	{
 		Name: "R17", Title: "several Services claim one address and port",
-		Full:     "10,000 sequences, always the same winner",
-		Probes:   []Probe{{Package: "internal/compile", Tests: "^(TestClaimsPassToTheNextBest|TestResultIsIndependentOfHistory|TestLostClaimBindsNothing)$"}},
-		Contrast: "two Services claim one address", Missing: "10,000 sequences; the tests draw a few hundred",
+		Full: "10,000 sequences, always the same winner",
+		Probes: []Probe{
+			{Package: "internal/compile", Tests: "^TestResultIsIndependentOfHistory$", Part: full},
+			{Package: "internal/compile", Tests: "^(TestClaimsPassToTheNextBest|TestLostClaimBindsNothing)$"},
+		},
+		Contrast: "two Services claim one address",
 	},
 	{
 		Name: "R18", Title: "the agent has exactly the capabilities of the chart, in all stories",
 		Full:   "every other system call and capability is refused",
-		Probes: []Probe{{Package: "e2e/stories/image", Tests: "^TestContain$"}},
-		Peer:   "its usual manifest is privileged", Missing: "a test of each refused call",
+		Probes: []Probe{{Package: "e2e/stories/image", Tests: "^TestContain$", Part: full}, {Package: "e2e/testbed/contain", Tests: "^TestEachRefusedCall$", Part: full}},
+		Peer:   "its usual manifest is privileged",
 	},
 	{
 		Name: "R19", Title: "ports of the node's own programs are always closed on Service addresses, from the first instant",
 		Full:     "a sample of 65,535 ports, none open",
-		Probes:   []Probe{{Package: services, Tests: "^TestLoadBalancer/the_node's_own_ports_are_closed_from_the_first_instant"}},
-		Contrast: "host ports from the first instant", Missing: "a sample of all ports; the test tries only a few",
+		Probes:   []Probe{{Package: services, Tests: "^TestGaps/the_node's_own_ports_are_closed_from_the_first_instant", Part: full}},
+		Contrast: "host ports from the first instant",
 	},
 	{
 		Name: "R20", Title: "two agents, or an agent and kube-proxy, on one node",
 		Full:   "60 s side by side; no request is lost, and the conflict is reported",
-		Probes: []Probe{{Package: coexist, Tests: "^(TestTwoAgents|TestBesideKubeProxy)$"}},
-		Peer:   "part of the test", Missing: "60 s together",
+		Probes: []Probe{{Package: coexist, Tests: "^(TestTwoAgents|TestBesideKubeProxy)$", Part: full}},
+		Peer:   "part of the test",
 	},
 	{
-		Name: "R21", Title: "goroutines, file descriptors and memory during R7", Full: "no growth",
-		Peer: "not measured", Missing: "descriptors and memory over time; every test of the agent fails if a goroutine is left running",
+		Name: "R21", Title: "goroutines, file descriptors and memory during 1,000,000 changes, on a real kernel",
+		Full:   "no growth",
+		Probes: []Probe{{Package: "e2e/stories/scale", Tests: "^TestChurn$", Part: full}},
+		Peer:   "not measured",
 	},
 	{
 		Name: "R22", Title: "race detector, random order of tests",
 		Full:   "no race",
-		Probes: []Probe{{Package: "internal/agent", Tests: ".", Part: "gate"}},
-		Peer:   "not measured", Missing: "random order",
+		Probes: []Probe{{Package: "internal/agent", Tests: ".", Part: full}},
+		Peer:   "not measured",
 	},
 }

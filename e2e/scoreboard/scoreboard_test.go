@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,41 @@ func TestFigures(t *testing.T) {
 	}
 	if d := cmp.Diff("ipvsadm -C: repaired after 30s", theirs(row, found)); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestSummary: many figures of one kind are shown as one line, with the medians and the worst.
+func TestSummary(t *testing.T) {
+	var all []figure
+	for i := range 11 {
+		all = append(all, figure{fmt.Sprint("fault ", i), fmt.Sprintf("noticed %ds after fault %d, 7 flows (10.244.1.2:%d), %d inputs", i, i, 30000+i, 10*i), true})
+	}
+	all = append(all, figure{"another", "kept", true})
+	want := []string{"11 results: noticed 5s (longest 10s: fault 10) after it, 7 flows, 50 (least 0: fault 0) inputs", "another: kept"}
+	if d := cmp.Diff(want, summarize(all)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{all[0].String(), all[1].String()}, summarize(all[:2])); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestRowsHaveCommands: make scoreboard measures each row, and the part measures the rows that need it.
+func TestRowsHaveCommands(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, _ := record.Named(full)
+	targets := strings.Join(part.Targets, "\n") + "\n"
+	for _, row := range Rows {
+		if !regexp.MustCompile(`(?m)^` + row.Name + `:( \w+)?$`).Match(makefile) {
+			t.Errorf("the Makefile has no target %s", row.Name)
+		}
+		needs := slices.ContainsFunc(row.Probes, func(p Probe) bool { return p.Part == full })
+		if has := regexp.MustCompile(`\b` + row.Name + `\b`).MatchString(targets); has != needs {
+			t.Errorf("part %s measures row %s: %t, but the row needs it: %t", full, row.Name, has, needs)
+		}
 	}
 }
 

@@ -516,7 +516,7 @@ R19:
 R20:
 	+@$(full_gaps) PKG=./e2e/stories/coexist RUN='^Test(TwoAgents|BesideKubeProxy)$$'
 R21: export KUBE_IPVS_CHURN = 5000s
-R21: export LAB_HOST_LIMIT = 1h
+R4 R21: export LAB_HOST_LIMIT = 1h
 R21:
 	+@$(full) $(virtual) TIMEOUT=0 PKG=./e2e/stories/scale RUN='^TestChurn$$'
 # Without packages that have tests of the kernel, which this machine would skip.

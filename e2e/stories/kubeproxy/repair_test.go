@@ -104,7 +104,7 @@ func (s *side) repairs(script, show string) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	for time.Since(began) < 2*time.Minute {
+	for time.Since(began) < time.Minute {
 		if state() == before {
 			return time.Since(began), nil
 		}

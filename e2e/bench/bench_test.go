@@ -207,7 +207,7 @@ func (b *bench) flip(t *testing.T) time.Duration {
 	begin := monotonic() + probeStart
 	changed := make(chan time.Duration, 1)
 	go func() {
-		time.Sleep(begin - monotonic())
+		time.Sleep(begin + probeRuns - monotonic())
 		at := monotonic()
 		b.api.Put(flippedSlice(to))
 		changed <- at

@@ -34,8 +34,12 @@ type probe struct {
 	APIServer int `json:"apiServer"`
 }
 
-// probeStart is the time that a probe has to start.
-const probeStart = 3 * time.Second
+const (
+	// probeStart is the time that a probe has to start. The clock jumps while the guest reads the probe's program from the host.
+	probeStart = 20 * time.Second
+	// probeRuns is the time for which a probe has run when a change occurs. A running probe keeps the CPU busy, so the clock does not jump.
+	probeRuns = 100 * time.Millisecond
+)
 
 // With probeVariable, the test binary runs a probe.
 const probeVariable = "KUBE_IPVS_BENCH_PROBE"

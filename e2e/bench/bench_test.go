@@ -29,7 +29,7 @@ const (
 	sampled = 40
 	// mostChanges is the maximum number of changes within changesTime.
 	mostChanges  = 100
-	changesTime  = 3 * time.Minute
+	changesTime  = 45 * time.Minute
 	fewestChange = 20
 	changeLimit  = 10 * time.Minute
 	// settled is how long a program runs before it counts as idle. idleTime contains at least one of each periodic work of all programs.
@@ -199,33 +199,34 @@ func (b *bench) idle(t *testing.T, result *Result) {
 	result.Memory.Idle, result.Memory.Files = b.memory(t)
 }
 
-// flip changes the only endpoint of a Service and returns the time until a connection reaches the new endpoint.
-func (b *bench) flip(t *testing.T) time.Duration {
+// flip changes the only endpoint of a Service. It returns the time until a connection reaches the new endpoint, and the CPU time that the
+// program used until shortly after that.
+func (b *bench) flip(t *testing.T) (took, used time.Duration) {
 	t.Helper()
 	b.flips++
 	to := b.flips % 2
 	begin := monotonic() + probeStart
-	changed := make(chan time.Duration, 1)
+	changed := make(chan [2]time.Duration, 1)
 	go func() {
 		time.Sleep(begin + probeRuns - monotonic())
-		at := monotonic()
+		used, at := b.used(t), monotonic()
 		b.api.Put(flippedSlice(to))
-		changed <- at
+		changed <- [2]time.Duration{at, used}
 	}()
 	landed, err := probe{Kind: "lands", At: []netip.AddrPort{flippedService}, Backend: flipped[to], Begin: begin, Limit: changeLimit}.on(b.client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return landed[0] - <-changed
+	at := <-changed
+	return landed[0] - at[0], b.used(t) - at[1]
 }
 
 func (b *bench) changes(t *testing.T, result *Result) {
 	var took, used []time.Duration
 	began := time.Now()
 	for n := 1; n <= mostChanges && (n <= fewestChange || time.Since(began) < changesTime); n++ {
-		before := b.used(t)
-		took = append(took, b.flip(t))
-		used = append(used, b.used(t)-before)
+		landed, cost := b.flip(t)
+		took, used = append(took, landed), append(used, cost)
 		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // random, so that changes do not coincide with periodic work
 	}
 	percentile := func(all []time.Duration, p int) Milliseconds {

@@ -102,7 +102,7 @@ var tables = map[string]table{
 		},
 	},
 	"storms": {
-		PagePath, []string{"storm", "updates", "until the next change works, s", "CPU, s"},
+		PagePath, []string{"storm", "updates", "until the program is idle, s", "CPU, s"},
 		func(r Result, _ floors) (rows [][]string) {
 			for _, s := range r.Storms {
 				rows = append(rows, []string{s.Name, fmt.Sprint(s.Updates), number(s.Took), number(s.CPU)})

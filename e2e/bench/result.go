@@ -68,7 +68,7 @@ type Storm struct {
 	Name    string  `json:"name"`
 	Updates int     `json:"updates"` // of EndpointSlices
 	CPU     Seconds `json:"cpu"`
-	Took    Seconds `json:"took"` // from the first update until a connection reaches an endpoint that changed last
+	Took    Seconds `json:"took"` // from the first update until the program is idle again
 }
 
 // Packets is the cost of sending a datagram from a pod, to a ClusterIP or directly to the endpoint.

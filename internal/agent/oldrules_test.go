@@ -63,8 +63,8 @@ func TestCleanupRemovesOldRulesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (kernel.Op{Verb: kernel.Delete, Object: old}); c.Plan.Len() == 0 || c.Plan.Ops()[0] != want {
-		t.Fatalf("got plan %v, want it to begin with %s", c.Plan.Ops(), want)
+	if want := (kernel.Op{Verb: kernel.Delete, Object: old}); c.Plan.Len() == 0 || c.Plan.Phases[0].Ops[0] != want {
+		t.Fatalf("got plan %v, want it to begin with %s", c.Plan.Phases, want)
 	}
 	if err := c.Run(t.Context(), func(kernel.Op, error) {}); err != nil {
 		t.Error(err)

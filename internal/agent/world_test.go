@@ -347,7 +347,7 @@ func idealOver(t *testing.T, existing *kernel.State, all services, in compiletes
 	target := diff.NewTarget(cluster.Want())
 	scope := diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: func(kernel.ServerKey) bool { return true }}
 	plan := diff.Decide(target, fake.State(), scope, diff.Options{Fresh: scope.LookedUp}).Plan
-	ops := plan.Ops()
+	ops := slices.Collect(plan.All)
 	for i, op := range ops {
 		if server, ok := op.Object.(kernel.Server); ok {
 			ops[i].Object = cluster.Want().Servers[server.Key].Over(existing.Servers[server.Key].Server)

@@ -3,6 +3,7 @@ package diff_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
@@ -15,7 +16,7 @@ func BenchmarkFull(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		w := diff.NewTarget(clusterWith(compiletest.Many(services, 10)).Want())
 		empty, same := newFake(), newFake()
-		for i, err := range same.Apply(context.Background(), plan(w, empty.State(), read()).Ops()) {
+		for i, err := range same.Apply(context.Background(), slices.Collect(plan(w, empty.State(), read()).All)) {
 			if err != nil {
 				b.Fatal(i, err)
 			}

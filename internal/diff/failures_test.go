@@ -21,7 +21,7 @@ func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, f
 	failures := diff.NewFailures(w, have)
 	var skipped []string
 	failed := false
-	for _, op := range p.Ops() {
+	for op := range p.All {
 		err := failures.Blocks(op)
 		switch {
 		case op.String() == fails:

@@ -100,7 +100,7 @@ func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 		if len(parts) > 1 && part.Len() > size {
 			t.Fatalf("a part has %d operations, not %d", part.Len(), size)
 		}
-		ops = append(ops, part.Ops()...)
+		ops = slices.AppendSeq(ops, part.All)
 	}
 	if len(ops) != p.Len() {
 		t.Fatalf("the parts of a plan of %d operations have %d operations", p.Len(), len(ops))
@@ -132,10 +132,10 @@ func converge(t tester, fake *kerneltest.Fake, w *diff.Target, opt diff.Options)
 func start(t tester, w *diff.Target) *kerneltest.Fake {
 	t.Helper()
 	fake := newFake()
-	p := plan(w, fake.State(), read())
-	for i, err := range fake.Apply(context.Background(), p.Ops()) {
+	ops := slices.Collect(plan(w, fake.State(), read()).All)
+	for i, err := range fake.Apply(context.Background(), ops) {
 		if err != nil {
-			t.Fatalf("the kernel refused %s: %v", p.Ops()[i], err)
+			t.Fatalf("the kernel refused %s: %v", ops[i], err)
 		}
 	}
 	return fake
@@ -151,7 +151,7 @@ func text(p diff.Plan) string {
 
 func commands(p diff.Plan) []string {
 	list := []string{}
-	for _, op := range p.Ops() {
+	for op := range p.All {
 		list = append(list, op.String())
 	}
 	return list

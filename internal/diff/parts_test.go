@@ -52,7 +52,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 	parts := p.Parts(p.Len()/8, w, nil)
 	firstLarge, lastSmall := len(parts), 0
 	for i, part := range parts {
-		for _, op := range part.Ops() {
+		for op := range part.All {
 			d, ok := op.Object.(kernel.ServerDestination)
 			switch {
 			case !ok:

@@ -45,15 +45,6 @@ func (p Plan) Has(is func(kernel.Op) bool) bool {
 	return slices.ContainsFunc(p.Phases, func(phase Phase) bool { return slices.ContainsFunc(phase.Ops, is) })
 }
 
-// Ops lists all operations in order.
-func (p Plan) Ops() []kernel.Op {
-	ops := make([]kernel.Op, 0, p.Len())
-	for _, phase := range p.Phases {
-		ops = append(ops, phase.Ops...)
-	}
-	return ops
-}
-
 // Without returns the plan without the operations for which drops returns true.
 func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
 	for _, phase := range p.Phases {

@@ -307,7 +307,7 @@ func TestDrain(t *testing.T) {
 			if drains := diff.Drains(w, fake.State()); (len(drains) == 1) != (test.weight == 0) {
 				t.Errorf("virtual servers with draining destinations: %v", drains)
 			}
-			if ending := test.want == gone && test.weight == 0; !slices.ContainsFunc(p.Ops(), diff.IsRepair) != (ending || test.want == stay) {
+			if ending := test.want == gone && test.weight == 0; !p.Has(diff.IsRepair) != (ending || test.want == stay) {
 				t.Errorf("IsRepair is wrong for:\n%s", text(p))
 			}
 		})

@@ -350,7 +350,7 @@ func TestTouchedIsEnough(t *testing.T) {
 		if rest.Len() > 0 {
 			t.Fatalf("a full sync still plans:\n%safter the incremental sync:\n%s", text(rest), text(p))
 		}
-		for _, op := range p.Ops() {
+		for op := range p.All {
 			have.Advance(op)
 		}
 		if d := kerneltest.Diff(fake.State(), have); d != "" {
@@ -386,7 +386,7 @@ func tryAll(
 	p := plan(w, have, read())
 	failures := diff.NewFailures(w, have)
 	var blamed []string
-	for _, op := range p.Ops() {
+	for op := range p.All {
 		if err := failures.Blocks(op); err != nil {
 			failures.Add(op, err)
 			continue

@@ -135,7 +135,7 @@ func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey,
 }
 
 func touches(p diff.Plan, key kernel.ServerKey) bool {
-	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
+	return p.Has(func(op kernel.Op) bool {
 		_, isMember := op.Object.(kernel.Member)
 		takesBack := isMember && op.Verb == kernel.Delete
 		return !takesBack && strings.Contains(op.String(), key.Addr.Addr().String())
@@ -320,7 +320,7 @@ func TestUnclear(t *testing.T) {
 
 func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	t.Helper()
-	for _, op := range p.Ops() {
+	for op := range p.All {
 		if op.String() == command {
 			return op
 		}

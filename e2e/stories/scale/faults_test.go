@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -67,7 +68,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	}
 	plan, err := agent.New(agent.Config{Compile: cfg}, newSource(services), k, zap.NewNop()).Plan(t.Context())
 	if err != nil || plan.Len() > 0 {
-		t.Errorf("after %d complete syncs: %v (last sync: %v); remaining operations:\n%v", complete.Load(), err, last.Load().Err, plan.Ops())
+		t.Errorf("after %d complete syncs: %v (last sync: %v); remaining operations:\n%v", complete.Load(), err, last.Load().Err, slices.Collect(plan.All))
 	}
 }
 

@@ -288,20 +288,17 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
 # Smaller cases come first. Modes of kube-proxy that would take too long to start are omitted.
-comma := ,
-bench_sizes := $(subst $(comma), ,$(or $(SIZES),100$(comma)1000$(comma)5000$(comma)10000$(comma)50000))
-bench_cases := $(foreach n,$(filter-out 50000,$(bench_sizes)),$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
-	$(if $(filter 50000,$(bench_sizes)),kube-ipvs/50000) \
-	$(foreach n,$(filter 1000 10000,$(bench_sizes)),kube-ipvs-nftables/$n) \
-	$(if $(filter 1000,$(bench_sizes)),$(foreach p,ipvs-alone ipvs-conntrack kube-ipvs iptables ipvs nftables,$p/1000/packets) \
-		$(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms))
+bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
+	$(foreach n,1000 10000,kube-ipvs-nftables/$n) $(foreach p,ipvs-alone ipvs-conntrack kube-ipvs iptables ipvs nftables,$p/1000/packets) \
+	$(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms)
+measured = $(filter $(or $(CASES),%),$(bench_cases))
 bench_out = $(or $(OUT),.cache/bench)
 
 .PHONY: bench-peers
-bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; SIZES=100,1000; CASES=kube-ipvs/1000
-	@for case in $(or $(CASES),$(bench_cases)); do \
-		name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
-		echo "$$(date +%T) $$case" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \
+bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000, CASES=%/packets
+	@n=0; for case in $(or $(measured),$(error no case matches $(CASES): $(bench_cases))); do \
+		n=$$((n + 1)); name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
+		echo "$$(date +%T) $$case ($$n of $(words $(measured)))" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \
 		KUBE_IPVS_BENCH=$$case KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_E2E=1 \
 			LAB_ACCEL=counted LAB_CLOCK=skipping LAB_CPUS=1 $(lab_bin) kernel-test -lab=qemu -kernel='$(KERNEL)' -timeout=3h -out=$(bench_out)/$$name -pkg=./e2e/bench -v=1 \
 			>$(bench_out)/$$name.log 2>&1 || { tail -20 $(bench_out)/$$name.log >&2; exit 1; }; \

@@ -18,6 +18,7 @@ type Part struct {
 const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
 const (
+	benchProves     = "times, memory and CPU compared with kube-proxy,"
 	eachKind        = "e2e PKG='./e2e/stories/services:TestClusterIP|TestNodePort|TestLoadBalancer|TestExternalIPs'"
 	kubernetesParts = "kubernetes-" // and a minor version of Kubernetes
 )
@@ -82,8 +83,13 @@ var Parts = []Part{
 	onKubernetes("1.36.3"),
 	onKubernetes("1.37.2"),
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
-	{"bench", "times and CPU compared with kube-proxy, with up to 1,000 Services", []string{"bench-peers SIZES=100,1000"}, 120, true},
-	{"bench-large", "times and CPU compared with kube-proxy, with 5,000 Services and more", []string{"bench-peers SIZES=5000,10000,50000"}, 360, true},
+	{"bench-100", benchProves + " with 100 Services", []string{"bench-peers CASES=%/100"}, 15, true},
+	{"bench-1000", benchProves + " with 1,000 Services", []string{"bench-peers CASES=%/1000"}, 30, true},
+	{"bench-packets", "cost of a packet, compared with kube-proxy and with IPVS without a proxy", []string{"bench-peers CASES=%/packets"}, 15, true},
+	{"bench-storms", "CPU of many changes at once, compared with kube-proxy", []string{"bench-peers CASES=%/storms"}, 20, true},
+	{"bench-5000", benchProves + " with 5,000 Services", []string{"bench-peers CASES=%/5000"}, 120, true},
+	{"bench-10000", benchProves + " with 10,000 Services", []string{"bench-peers CASES=%/10000"}, 240, true},
+	{"bench-50000", "times, memory and CPU with 50,000 Services", []string{"bench-peers CASES=%/50000"}, 60, true},
 	{"data-planes", "random objects with IPVS and with nftables", []string{"data-planes KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 15, false},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }

@@ -113,7 +113,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 #   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
-# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, API=small for a fast API server,
+# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, ADDRESSES=routes, API=small for a fast API server,
 # SIZE=full for the sizes of docs/scoreboard.md.
 
 lab_bin := .cache/lab/bin/lab
@@ -196,7 +196,7 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
 e2e: $(if $(prepared),,lab-bin build pausing previous contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
-	@KUBE_IPVS_API='$(API)' KUBE_IPVS_SIZE='$(SIZE)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
+	@KUBE_IPVS_API='$(API)' KUBE_IPVS_SIZE='$(SIZE)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_ADDRESSES='$(ADDRESSES)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages) -$(firewall_tests))' -count='$(COUNT)' -v='$(V)'
 
@@ -414,8 +414,8 @@ gate-stories:
 	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests) $(real_clock_tests) $(firewall_tests))' OUT=$(gate)/stories
 gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
-gate-rules: # each kind of Service without iptables
-	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
+gate-rules: # each kind of Service without iptables, and with routes instead of addresses
+	+@$(sub) e2e $(virtual) API=small RULES=nftables ADDRESSES=routes PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 gate-data-plane: # all stories of Services without IPVS
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='./e2e/stories/scale:TestFaultsOnTheKernel $(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps

@@ -19,7 +19,7 @@ func checking(w *world) {
 	w.config.CheckInterval, w.config.AuditInterval = time.Second, 24*time.Hour
 }
 
-var notified = []string{"device deleted", "address deleted"}
+var notified = []string{"device deleted", "address deleted", "address became a route", "route beside an address"}
 
 // A quick check finds each kind of damage within a second, even if the damage recurs. One audit repairs it.
 func TestQuickChecksFind(t *testing.T) {

@@ -71,11 +71,21 @@ func holdsRecords(old kernel.OldRules) bool {
 	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }
 
-// KeepServices removes virtual servers, their addresses and the device from the plan, so that kube-proxy can take them over.
+// KeepServices removes virtual servers, their addresses and the device from the plan, so that kube-proxy can take them over. kube-proxy would
+// not remove our routes, so they become addresses of the device.
 func (c *Cleanup) KeepServices() {
+	var moves []kernel.Op
+	for op := range c.Plan.All {
+		if a, is := op.Object.(kernel.BoundAddress); is && a.Binding != kernel.OnDevice {
+			moves = append(moves, kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: a.Addr, Moved: true}})
+		}
+	}
 	c.Plan = c.Plan.Without(func(op kernel.Op) bool {
 		return slices.Contains([]kernel.Kind{kernel.KindServer, kernel.KindAddress, kernel.KindDevice}, op.KindOf())
 	})
+	if len(moves) > 0 {
+		c.Plan.Phases = append([]diff.Phase{{Name: "routes that become addresses", Ops: moves}}, c.Plan.Phases...)
+	}
 }
 
 // Run applies the plan. It stops after a phase with a failure: later phases would remove objects that the next run

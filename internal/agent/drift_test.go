@@ -57,6 +57,12 @@ var drifts = map[string]func(*kerneltest.Fake) error{
 	"address deleted": func(f *kerneltest.Fake) error {
 		return f.DelAddress(kernel.BoundAddress{Addr: webKey.Addr.Addr()})
 	},
+	"address became a route": func(f *kerneltest.Fake) error {
+		return errors.Join(f.AddAddress(kernel.BoundAddress{Addr: webKey.Addr.Addr(), Binding: kernel.Routed}), f.DelAddress(kernel.BoundAddress{Addr: webKey.Addr.Addr()}))
+	},
+	"route beside an address": func(f *kerneltest.Fake) error {
+		return f.AddAddress(kernel.BoundAddress{Addr: webKey.Addr.Addr(), Binding: kernel.Routed})
+	},
 	"sysctl": func(f *kerneltest.Fake) error {
 		return f.SetSysctl(kernel.SysctlSetting{Name: "net/ipv4/vs/conntrack", Value: "0"})
 	},

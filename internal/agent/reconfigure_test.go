@@ -32,6 +32,7 @@ var configurations = map[string]func(*compile.Config){
 	"accept Service traffic":     func(c *compile.Config) { c.AcceptServices = true },
 	"some addresses excluded":    func(c *compile.Config) { c.Excluded = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} },
 	"pods' packets masqueraded":  func(c *compile.Config) { c.Egress.Masquerade = true },
+	"routes":                     func(c *compile.Config) { c.Binding = kernel.Routed },
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 

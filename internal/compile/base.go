@@ -13,7 +13,7 @@ import (
 func Base(cfg Config) want.Base {
 	base := want.Base{
 		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: timeouts(cfg), Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
-		AllPorts: map[inet.Family][]string{}, ClusterIPs: map[inet.Family]string{}, OnlyUser: cfg.Mode.NFTablesBalances(),
+		AllPorts: map[inet.Family][]string{}, ClusterIPs: map[inet.Family]string{}, OnlyUser: cfg.Mode.NFTablesBalances(), Binding: cfg.Binding,
 	}
 	for _, f := range cfg.Families {
 		for _, set := range allSets {

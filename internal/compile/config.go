@@ -50,6 +50,8 @@ type Settings struct {
 	AcceptServices bool
 	// SideBySide is true if another proxy serves other Services on this node.
 	SideBySide bool
+	// Binding is how IPv4 virtual addresses become local.
+	Binding kernel.Binding
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
 	// Sysctls are set in addition to the ones that IPVS needs.

@@ -137,7 +137,7 @@ func samples(row setting) (a, b string) {
 		"ipvs.scheduler": {"sh", "wlc"}, "detectLocalMode": {"ClusterCIDR", "NodeCIDR"}, "logging.level": {"warn", "debug"},
 		"logging.format": {"text", "json"}, "healthzBindAddress": {"127.0.0.1:1", "127.0.0.1:2"}, "metricsBindAddress": {"127.0.0.1:1", "127.0.0.1:2"},
 		"statusSocket": {"/run/one", "/run/two"}, "snapshot.file": {"/one", "/two"}, "externalIPs.nodeAddresses": {"all", "none"}, "rules": {"iptables", "nftables"},
-		"dataPlane": {"ipvs", "nftables"},
+		"dataPlane": {"ipvs", "nftables"}, "addresses": {"interface", "routes"},
 	} {
 		if row.path == path {
 			return pair[0], pair[1]

@@ -32,6 +32,7 @@ type Settings struct {
 
 	DataPlane      string
 	Rules          string
+	Addresses      string
 	MasqueradeAll  bool
 	MasqueradeBit  int
 	AcceptServices bool
@@ -71,6 +72,14 @@ const (
 	localByInterfacePrefix = "InterfaceNamePrefix"
 )
 
+// The values of the setting addresses.
+const (
+	onInterface = "interface"
+	byRoutes    = "routes"
+)
+
+var bindings = map[string]kernel.Binding{onInterface: kernel.OnDevice, byRoutes: kernel.Routed}
+
 var localModes = []string{localByClusterCIDR, localByNodeCIDR, localByBridge, localByInterfacePrefix}
 
 // Compile returns the settings that determine how Services are compiled on this machine.
@@ -90,6 +99,7 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		Egress:          s.Egress,
 		AcceptServices:  s.AcceptServices,
 		SideBySide:      s.ServiceProxyName != "",
+		Binding:         bindings[s.Addresses],
 		StrictARP:       s.StrictARP,
 		Sysctls:         s.Conntrack.sysctls(cpus),
 		Timeouts:        s.Timeouts,

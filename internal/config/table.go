@@ -130,6 +130,10 @@ var table = []setting{
 	{path: "rules", flag: "rules", byDefault: kernel.RulesAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Rules, ruleBackends) },
 		meaning: "where to keep sets and rules: iptables (with ipset), nftables, or auto, which is nftables if the node has no iptables or ipset"},
+	{path: "addresses", flag: "addresses", byDefault: onInterface, applies: immediately, planning: true,
+		value: func(s *Settings) value { return oneOf(&s.Addresses, []string{onInterface, byRoutes}) },
+		meaning: "how IPv4 virtual addresses become local: as addresses of kube-ipvs0 (interface), or by routes to it (routes), " +
+			"which the kernel adds much faster if there are many thousands"},
 	{path: "iptables.masqueradeAll", flag: "masquerade-all", kubeProxy: sameField, byDefault: "false", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.MasqueradeAll) },
 		meaning: "masquerade all connections to ClusterIPs"},

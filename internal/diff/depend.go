@@ -82,7 +82,7 @@ func (f *Failures) Blocks(op kernel.Op) error {
 	}
 	switch o := op.Object.(type) {
 	case kernel.BoundAddress:
-		if op.Verb == kernel.Create && !f.served(o.Addr) {
+		if op.Verb == kernel.Create && !o.Moved && !f.served(o.Addr) { // packets already arrive at a moved address
 			return skippedError{errUnserved}
 		}
 	case kernel.Server:
@@ -120,7 +120,7 @@ const (
 	ledgerComplete       // the ledger of a family contains every entry
 	serverReady          // the virtual server exists
 	addressListed        // the address is in the set of virtual addresses
-	addressGone          // the address is not on kube-ipvs0
+	addressGone          // the address is not bound
 	guarded              // the port is in the sets of its guards
 	guardGone            // the port is in no guard's set
 	destinationsSet      // the virtual server has the wanted destinations

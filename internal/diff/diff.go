@@ -167,13 +167,15 @@ func isSeal(w *Target, m kernel.Member) bool {
 }
 
 func (b *builder) address(w *Target, have *kernel.State, addr netip.Addr) {
-	_, bound := have.Addresses[addr]
+	now, bound := have.Addresses[addr]
+	binding := w.Base().BindingOf(addr)
 	switch wanted := w.HasAddress(addr); {
-	case wanted && !bound && addr.Is6() && have.IPv6Off(): // must wait until an operator enables IPv6
-	case wanted && !bound:
-		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr})
-	case !wanted && bound:
-		b.add(phaseAddressesOut, kernel.Delete, kernel.BoundAddress{Addr: addr})
+	case wanted && bound && now == binding:
+	case wanted && addr.Is6() && have.IPv6Off(): // must wait until an operator enables IPv6
+	case wanted:
+		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr, Binding: binding, Moved: bound})
+	case bound:
+		b.add(phaseAddressesOut, kernel.Delete, kernel.BoundAddress{Addr: addr, Binding: now})
 	}
 }
 

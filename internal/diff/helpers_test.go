@@ -44,6 +44,7 @@ func anyWant(t *rapid.T, label string) *diff.Target { return anyWantOf(t, inet.F
 func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
 	cfg := compiletest.Config()
 	cfg.Families = families
+	cfg.Binding = rapid.SampledFrom([]kernel.Binding{kernel.OnDevice, kernel.Routed}).Draw(t, "binding "+label)
 	return diff.NewTarget(compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want())
 }
 

@@ -97,8 +97,8 @@ func holds(t tester, w *diff.Target, have *kernel.State, began string) {
 		}
 	}
 	for a := range w.Addresses {
-		if _, ok := have.Addresses[a]; !ok {
-			t.Fatalf("no address %s", a)
+		if binding, ok := have.Addresses[a]; !ok || binding != w.Base().BindingOf(a) {
+			t.Fatalf("address %s: bound %t, binding %d, want %d", a, ok, binding, w.Base().BindingOf(a))
 		}
 	}
 }
@@ -278,10 +278,10 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		}
 	},
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
-		_ = f.AddAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr()})
+		_ = f.AddAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr(), Binding: kernel.Binding(r.IntN(2))})
 	},
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {
-		_ = f.DelAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr()})
+		_ = f.DelAddress(kernel.BoundAddress{Addr: anyKey(r).Addr.Addr(), Binding: kernel.Binding(r.IntN(2))})
 	},
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelDevice() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) {

@@ -35,9 +35,9 @@ func Removal(w *Target, have *kernel.State) Plan {
 func removeAddresses(w *Target, have *kernel.State) []kernel.Op {
 	var ops []kernel.Op
 	ours := ownedAddresses(w, have, Options{})
-	for addr := range have.Addresses {
+	for addr, binding := range have.Addresses {
 		if _, ok := ours[addr]; ok {
-			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr}})
+			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr, Binding: binding}})
 		}
 	}
 	return ops

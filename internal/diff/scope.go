@@ -11,7 +11,7 @@ import (
 
 // This file decides which objects are ours (I5). Chains, sets and the device are ours if they have our names. A virtual server is ours if
 // it has an owner record. An address on kube-ipvs0 is ours if it is in the ledger or the set of virtual addresses. If only the agent uses
-// kube-ipvs0, all its addresses can be ours. Everything else is foreign and stays unchanged.
+// kube-ipvs0, all its addresses can be ours. Local routes with our protocol number are ours. Everything else is foreign and stays unchanged.
 
 // foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
@@ -167,8 +167,8 @@ func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]s
 			ours[key.Addr.Addr()] = struct{}{}
 		}
 	}
-	for addr := range have.Addresses {
-		if w.Base().OnlyUser && !have.HasMember(want.Seal(w.Base().Ledger, inet.FamilyOf(addr))) {
+	for addr, binding := range have.Addresses {
+		if binding == kernel.Routed || w.Base().OnlyUser && !have.HasMember(want.Seal(w.Base().Ledger, inet.FamilyOf(addr))) {
 			ours[addr] = struct{}{}
 		}
 	}

@@ -50,7 +50,7 @@ func otherServers(t *rapid.T, keys map[kernel.ServerKey]struct{}) *kernel.State 
 		}
 		have.Servers[key] = kernel.ObservedServer{Server: kernel.Server{Key: key, Scheduler: "rr"}}
 		if rapid.Bool().Draw(t, "bound") {
-			have.Addresses[key.Addr.Addr()] = struct{}{}
+			have.Addresses[key.Addr.Addr()] = kernel.OnDevice
 		}
 	}
 	return have

@@ -15,7 +15,7 @@ func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 	var servers, addresses []kernel.Op
 	ours := ownedAddresses(w, have, Options{})
 	for _, addr := range needed {
-		_, bound := have.Addresses[addr]
+		binding, bound := have.Addresses[addr]
 		if _, owned := ours[addr]; !owned || !bound || isClusterIP(w, have, addr) {
 			continue
 		}
@@ -24,7 +24,7 @@ func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 				servers = append(servers, kernel.Op{Verb: kernel.Delete, Object: server.Server})
 			}
 		}
-		addresses = append(addresses, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr}})
+		addresses = append(addresses, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr, Binding: binding}})
 	}
 	if len(servers) > 0 {
 		sortOps(servers)

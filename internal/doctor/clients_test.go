@@ -181,7 +181,8 @@ func TestOutsiders(t *testing.T) {
 		return kernel.Connection{Protocol: "TCP", Client: at(from), Virtual: at("10.96.0.10:80"), Destination: at(to), State: state}
 	}
 	k := &explain.Kernel{
-		State: &kernel.State{Addresses: map[netip.Addr]struct{}{netip.MustParseAddr("10.96.0.10"): {}}}, Routes: map[netip.Addr]kernel.Route{client: {Interface: "tun0"}},
+		State:  &kernel.State{Addresses: map[netip.Addr]kernel.Binding{netip.MustParseAddr("10.96.0.10"): kernel.OnDevice}},
+		Routes: map[netip.Addr]kernel.Route{client: {Interface: "tun0"}},
 		Connections: []kernel.Connection{
 			connection("10.96.0.10:5000", "10.244.0.2:8080", "TIME_WAIT"), connection("198.51.100.11:4000", "10.244.0.2:8080", "SYN_RECV"),
 			connection("198.51.100.11:4001", "10.244.0.3:8080", "SYN_RECV"), connection("198.51.100.11:0", "10.244.0.2:8080", "NONE"),

@@ -131,7 +131,7 @@ func everyFrontend() map[model.ServiceID]*model.Service {
 func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel {
 	w := compiletest.Cluster(compiletest.Config(), services, compiletest.At(node)).Want()
 	state := &kernel.State{
-		Sets: map[string]kernel.Set{}, Members: map[string]map[kernel.Element]struct{}{}, Addresses: map[netip.Addr]struct{}{},
+		Sets: map[string]kernel.Set{}, Members: map[string]map[kernel.Element]struct{}{}, Addresses: map[netip.Addr]kernel.Binding{},
 	}
 	for _, set := range w.Base.Sets {
 		state.Sets[set.Name], state.Members[set.Name] = set.Set, map[kernel.Element]struct{}{}
@@ -140,7 +140,7 @@ func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel 
 		state.Members[m.Set][m.Element] = struct{}{}
 	}
 	for a := range w.Addresses {
-		state.Addresses[a] = struct{}{}
+		state.Addresses[a] = kernel.OnDevice
 	}
 	return &Kernel{State: state, NodeAddresses: []netip.Addr{netip.MustParseAddr(node)}}
 }

@@ -45,11 +45,11 @@ func writeRule(w io.Writer, verb string, id kernel.ChainID, r kernel.Rule) {
 // Services writes the virtual servers with their destinations, set entries and addresses.
 func Services(w io.Writer, state *want.State) {
 	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
-		writeServer(w, state.Servers[key])
+		writeServer(w, state.Servers[key], &state.Base)
 	}
 }
 
-func writeServer(w io.Writer, s *want.Server) {
+func writeServer(w io.Writer, s *want.Server, base *want.Base) {
 	fmt.Fprintf(w, "\n# %s\n", s.Owner)
 	if s.SlowStart > 0 {
 		fmt.Fprintf(w, "# new endpoints reach full weight within %s\n", s.SlowStart)
@@ -62,7 +62,8 @@ func writeServer(w io.Writer, s *want.Server) {
 		fmt.Fprintf(w, "ipset add %s\n", m)
 	}
 	if !s.Unbound {
-		fmt.Fprintf(w, "ip addr add %s\n", kernel.BoundAddress{Addr: s.Key.Addr.Addr()})
+		addr := s.Key.Addr.Addr()
+		fmt.Fprintln(w, kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: addr, Binding: base.BindingOf(addr)}})
 	}
 }
 

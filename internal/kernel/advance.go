@@ -48,7 +48,7 @@ func (s *State) advance(op Op) {
 	case DummyDevice:
 		s.advanceDevice(op.Verb)
 	case BoundAddress:
-		advanceIn(s.Addresses, o.Addr, op.Verb)
+		o.Advance(s.Addresses, op.Verb)
 	case Set:
 		s.advanceSet(op.Verb, o)
 	case Member:
@@ -77,7 +77,7 @@ func advanceIn[K comparable](m map[K]struct{}, key K, verb Verb) {
 func (s *State) advanceDevice(verb Verb) {
 	s.Device = verb == Create
 	if !s.Device {
-		s.Addresses = map[netip.Addr]struct{}{}
+		s.Addresses = map[netip.Addr]Binding{}
 		delete(s.Sysctls, IPv6Switch)
 	} else if off, read := s.Sysctls[IPv6SwitchOfNext]; read {
 		s.Sysctls[IPv6Switch] = off

@@ -25,8 +25,8 @@ type Differences struct {
 	// Servers contains the virtual servers that differ. A server that the audit did not see, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
 	Members map[string]map[Element]struct{}
-	// Addresses contains the addresses on kube-ipvs0; nil if none differs.
-	Addresses map[netip.Addr]struct{}
+	// Addresses contains all bound addresses; nil if none differs.
+	Addresses map[netip.Addr]Binding
 	// Base contains the remaining state, even if nothing differs.
 	Base State
 	// Node is nil if the node's addresses and networks could not be read.

@@ -25,7 +25,7 @@ func many(servers int) *kernel.State {
 			server.Destinations = append(server.Destinations, kernel.ObservedDestination{Destination: d})
 		}
 		s.Servers[keyAt(i)] = server
-		s.Addresses[keyAt(i).Addr.Addr()] = struct{}{}
+		s.Addresses[keyAt(i).Addr.Addr()] = kernel.OnDevice
 		s.Members["VIP"][kernel.Element{Addr: keyAt(i).Addr.Addr()}] = struct{}{}
 	}
 	return s

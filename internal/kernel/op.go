@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -74,9 +73,6 @@ const KeepSysctl = "keep the kernel's value: set 0 in the section conntrack of t
 // DummyDevice is kube-ipvs0. Verbs: Create, Delete.
 type DummyDevice struct{}
 
-// BoundAddress is an address on kube-ipvs0. Verbs: Create, Delete.
-type BoundAddress struct{ Addr netip.Addr }
-
 // ServerDestination is a destination and the key of its virtual server. Verbs: Create, Update, Delete.
 type ServerDestination struct {
 	Server ServerKey
@@ -85,7 +81,6 @@ type ServerDestination struct {
 
 func (SysctlSetting) kind() Kind     { return KindSysctl }
 func (DummyDevice) kind() Kind       { return KindDevice }
-func (BoundAddress) kind() Kind      { return KindAddress }
 func (Set) kind() Kind               { return KindSet }
 func (Member) kind() Kind            { return KindMember }
 func (Ruleset) kind() Kind           { return KindRules }
@@ -94,18 +89,14 @@ func (Server) kind() Kind            { return KindServer }
 func (ServerDestination) kind() Kind { return KindDestination }
 func (Timeouts) kind() Kind          { return KindTimeouts }
 
-func (s SysctlSetting) String() string { return s.Name + "=" + s.Value }
-func (DummyDevice) String() string     { return Device }
-func (a BoundAddress) String() string {
-	return fmt.Sprintf("%s/%d dev %s", a.Addr, a.Addr.BitLen(), Device)
-}
+func (s SysctlSetting) String() string     { return s.Name + "=" + s.Value }
+func (DummyDevice) String() string         { return Device }
 func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
 func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
 
 var commands = map[Kind]map[Verb]string{
 	KindSysctl:      {Ensure: "sysctl -w"},
 	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
-	KindAddress:     {Create: "ip addr add", Delete: "ip addr del"},
 	KindSet:         {Create: "ipset create", Update: "ipset replace", Delete: "ipset destroy"},
 	KindMember:      {Create: "ipset add", Delete: "ipset del"},
 	KindRules:       {Ensure: "iptables-restore", Delete: "iptables -X"},
@@ -120,6 +111,8 @@ func (o Op) String() string {
 	switch obj := o.Object.(type) {
 	case Leftover:
 		return obj.removal()
+	case BoundAddress:
+		return obj.command(o.Verb)
 	case DummyDevice:
 		text += " " + obj.String()
 		if o.Verb == Create {

@@ -16,8 +16,8 @@ type State struct {
 	// Sysctls contains sysctls by name, with slashes (net/ipv4/ip_forward). A missing sysctl does not exist in this kernel.
 	Sysctls map[string]string
 	Device  bool
-	// Addresses contains the addresses on kube-ipvs0, except link-local addresses that the kernel added.
-	Addresses map[netip.Addr]struct{}
+	// Addresses contains the addresses that kube-ipvs0 makes local, except link-local addresses that the kernel added.
+	Addresses map[netip.Addr]Binding
 	// Sets contains the owned ipsets by name, and Members contains their members.
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
@@ -65,7 +65,7 @@ func (s ObservedServer) Destination(addr netip.AddrPort) (ObservedDestination, b
 func NewState() *State {
 	return &State{
 		Sysctls:   map[string]string{},
-		Addresses: map[netip.Addr]struct{}{},
+		Addresses: map[netip.Addr]Binding{},
 		Sets:      map[string]Set{},
 		Members:   map[string]map[Element]struct{}{},
 		Rules:     map[inet.Family]RulesView{},

@@ -130,7 +130,7 @@ func (m *Machine) writeAddresses(ctx context.Context, w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s exists: %t\n", kernel.Device, k.Device)
 	for _, addr := range slices.SortedFunc(maps.Keys(k.Addresses), netip.Addr.Compare) {
-		fmt.Fprintf(w, "%s %s\n", kernel.Device, addr)
+		fmt.Fprintln(w, map[kernel.Binding]string{kernel.OnDevice: kernel.Device, kernel.Routed: "route", kernel.BoundTwice: kernel.Device + " and route"}[k.Addresses[addr]], addr)
 	}
 	return errors.Join(err, unreadOf(k))
 }

@@ -34,10 +34,20 @@ type Base struct {
 	Limited map[inet.Family]string
 	// ClusterIPs names the set of each family that contains the served ports of ClusterIPs.
 	ClusterIPs map[inet.Family]string
+	// Binding is how IPv4 addresses are bound.
+	Binding kernel.Binding
 	// OnlyUser is true if only the agent binds addresses to kube-ipvs0.
 	OnlyUser bool
 	// AllPorts names the sets of each family that contain the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
+}
+
+// BindingOf returns how an address is bound. IPv6 addresses are always on kube-ipvs0.
+func (b *Base) BindingOf(addr netip.Addr) kernel.Binding {
+	if addr.Is4() {
+		return b.Binding
+	}
+	return kernel.OnDevice
 }
 
 // Set is one of our sets, with the timing of its members.

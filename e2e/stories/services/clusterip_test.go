@@ -1,7 +1,8 @@
 package services
 
 import (
-	"fmt"
+	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -181,9 +182,9 @@ spec:
 	s.awaitNoServer(t, s.node1, svc, moved)
 	for _, ip := range svc.Spec.ClusterIPs {
 		cluster.Eventually(t, patience, ip+" is released", func() error {
-			out, err := s.node1.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", ip)
-			if err == nil && strings.TrimSpace(out) != "" {
-				err = fmt.Errorf("it is still assigned: %s", out)
+			binds, err := s.node1.Binds(netip.MustParseAddr(ip))
+			if binds {
+				err = errors.New("it is still local")
 			}
 			return err
 		})

@@ -29,6 +29,7 @@ func TestGaps(t *testing.T) {
 		s.restartAll(t)
 	})
 	t.Run("kube-ipvs0 is renamed", func(t *testing.T) { s.renamedDevice(t) })
+	t.Run("virtual addresses become routes, and addresses again", func(t *testing.T) { s.rebind(t) })
 	t.Run("the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) { s.closedFromTheStart(t) })
 	// On every sync, kube-proxy removes a one-address range from its set and adds it again, and packets in between are
 	// dropped.
@@ -227,6 +228,52 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	if out, err := s.node3.Run("ip", "link", "show", "old"); err == nil {
 		t.Errorf("the old name still exists: %s", out)
+	}
+}
+
+// rebind changes the setting addresses under load: the node, a pod and an outside client keep sending, and no request fails. With either
+// setting, unserved ports are refused.
+func (s *stage) rebind(t *testing.T) {
+	svc := s.service(t, `
+metadata: {name: rebind}
+spec: {type: LoadBalancer}
+---
+endpoints: [{addresses: [web-2]}]`)
+	var clients []*requests
+	for _, f := range s.FamilyList() {
+		clients = append(clients, keepRequesting(t, s.node1.Host, http, svc.At(f, http)), keepRequesting(t, s.client.Host, dns, svc.At(f, dns)),
+			keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
+	}
+	open := s.client.Open(t, http.Protocol, svc.At(cluster.V4, http), slowly)
+	unserved := port{Protocol: cluster.TCP, Number: 81}
+	for _, binding := range []string{"routes", "interface", "routes"} {
+		s.restartAgent(t, s.node1, "--addresses", binding)
+		addresses := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", svc.Spec.ClusterIPs[0])
+		routes := s.node1.MustRun(t, "ip", "route", "show", "table", "local", "proto", "117")
+		if hasAddresses, hasRoutes := addresses != "", routes != ""; hasAddresses != (binding == "interface") || hasRoutes == hasAddresses {
+			t.Errorf("with %s, the addresses are %q, and the routes %q", binding, addresses, routes)
+		}
+		for _, f := range s.FamilyList() {
+			for _, from := range []*cluster.Host{s.client.Host, s.outside} {
+				from.MustRefuse(t, cluster.TCP, svc.AtBalancer(f, unserved), slowly)
+			}
+			reach(t, s.node1.Host, http, svc.At(f, http), "web-2", s.node1.Addr(f))
+			if err := serves(s.node1, svc); err != nil {
+				t.Error(err)
+			}
+		}
+		open.MustPing(t)
+		for _, c := range clients {
+			c.awaitMore(t, 5)
+		}
+	}
+	for _, c := range clients {
+		c.mustNeverFail(t)
+	}
+	for _, damage := range []string{"ip route flush table local proto 117", "ip addr flush dev kube-ipvs0"} {
+		s.node1.MustRun(t, "sh", "-c", damage)
+		cluster.Eventually(t, patience, "the agent repairs "+damage, func() error { return serves(s.node1, svc) })
+		reach(t, s.client.Host, http, svc.At(cluster.V4, http), "web-2", s.client.V4)
 	}
 }
 

@@ -37,12 +37,15 @@ func NFTables() bool { return Mode().RulesInNFTables() }
 // Balancing reports whether this run's agents balance with nftables instead of IPVS.
 func Balancing() bool { return Mode().NFTablesBalances() }
 
-// DataPlaneFlags returns the flags that select this run's data plane.
-func DataPlaneFlags() []string {
+// DataPlaneFlags returns the flags that select this run's data plane, and how its agents bind addresses.
+func DataPlaneFlags() (flags []string) {
 	if Balancing() {
-		return []string{"--data-plane", "nftables"}
+		flags = append(flags, "--data-plane", "nftables")
 	}
-	return nil
+	if binding := os.Getenv("KUBE_IPVS_ADDRESSES"); binding != "" {
+		flags = append(flags, "--addresses", binding)
+	}
+	return flags
 }
 
 // VirtualClock reports whether this kernel's clock jumps to the next timer when all programs wait.

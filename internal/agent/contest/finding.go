@@ -83,6 +83,9 @@ func nameOf(object kernel.Object) string {
 	case kernel.Server, kernel.ServerDestination:
 		return "virtual servers"
 	case kernel.BoundAddress:
+		if o.Binding == kernel.Routed {
+			return "local routes to " + kernel.Device
+		}
 		return "addresses of " + kernel.Device
 	case kernel.DummyDevice:
 		return "device " + kernel.Device
@@ -111,6 +114,9 @@ func partOf(op kernel.Op) string {
 }
 
 func kindOf(op kernel.Op) string {
+	if a, is := op.Object.(kernel.BoundAddress); is && a.Moved {
+		return Changed
+	}
 	switch op.Verb {
 	case kernel.Create:
 		return Missing
@@ -133,6 +139,9 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.Set:
 		return fmt.Sprintf("set %s %s", o.Name, fates[kindOf(ops[0])])
 	case kernel.BoundAddress:
+		if o.Binding == kernel.Routed {
+			return counted(kernel.Device+": local route", "s", ops)
+		}
 		return counted(kernel.Device+": address", "es", ops)
 	}
 	if slices.ContainsFunc(ops, isServer) { // changes to the server's destinations are a consequence

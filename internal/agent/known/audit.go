@@ -235,7 +235,7 @@ func (m *merge) members(name string, read map[kernel.Element]struct{}) {
 	m.differs = follow(have, read, written) || m.differs
 }
 
-func (m *merge) addresses(read map[netip.Addr]struct{}) {
+func (m *merge) addresses(read map[netip.Addr]kernel.Binding) {
 	written := func(a netip.Addr) bool {
 		_, written := m.written.addresses[a]
 		return written
@@ -243,16 +243,16 @@ func (m *merge) addresses(read map[netip.Addr]struct{}) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
+func follow[K, V comparable](have, read map[K]V, written func(K) bool) (changed bool) {
 	for key := range have {
 		if _, exists := read[key]; !exists && !written(key) {
 			delete(have, key)
 			changed = true
 		}
 	}
-	for key := range read {
-		if _, known := have[key]; !known && !written(key) {
-			have[key] = struct{}{}
+	for key, value := range read {
+		if now, known := have[key]; (!known || now != value) && !written(key) {
+			have[key] = value
 			changed = true
 		}
 	}

@@ -27,7 +27,7 @@ func holding(servers []kernel.ServerKey, entries ...kernel.ServerKey) *kernel.St
 	state := &kernel.State{
 		Servers:   map[kernel.ServerKey]kernel.ObservedServer{},
 		Members:   map[string]map[kernel.Element]struct{}{"LEDGER": {}},
-		Addresses: map[netip.Addr]struct{}{},
+		Addresses: map[netip.Addr]kernel.Binding{},
 		Sysctls:   map[string]string{},
 	}
 	for _, key := range servers {

@@ -57,7 +57,9 @@ func identityOf(object kernel.Object) any {
 		return o.Key
 	case kernel.ServerDestination:
 		return destination{o.Server, o.Addr}
-	case kernel.Member, kernel.BoundAddress:
+	case kernel.BoundAddress:
+		return o.Addr
+	case kernel.Member:
 		return o
 	}
 	return nil

@@ -70,11 +70,8 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	case kernel.Server:
 		return v.serverStep(o.Key, op.Verb)
 	case kernel.ServerDestination:
-		switch {
-		case !deleted && !v.entered(o.Server):
-			return "wrote to a virtual server that is not in the ledger"
-		case !deleted && o.Weight > 0 && len(v.missingGuards(o.Server)) > 0:
-			return fmt.Sprint("sent packets to a destination before its port was in ", v.missingGuards(o.Server))
+		if !deleted {
+			return v.destinationStep(o)
 		}
 	case kernel.Member:
 		if wrong := v.guardStep(o, deleted); wrong != "" {
@@ -82,9 +79,23 @@ func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 		}
 		return v.memberStep(o, deleted)
 	case kernel.BoundAddress:
-		if !deleted && !(v.listed(o.Addr) && v.served(o.Addr) && v.rulesInPlace(inet.FamilyOf(o.Addr))) {
+		if !deleted && !o.Moved && !v.readyFor(o.Addr) {
 			return "bound an address before its virtual server, its rules or its entry in the set of virtual addresses"
 		}
+	}
+	return ""
+}
+
+func (v view) readyFor(addr netip.Addr) bool {
+	return v.listed(addr) && v.served(addr) && v.rulesInPlace(inet.FamilyOf(addr))
+}
+
+func (v view) destinationStep(d kernel.ServerDestination) string {
+	switch {
+	case !v.entered(d.Server):
+		return "wrote to a virtual server that is not in the ledger"
+	case d.Weight > 0 && len(v.missingGuards(d.Server)) > 0:
+		return fmt.Sprint("sent packets to a destination before its port was in ", v.missingGuards(d.Server))
 	}
 	return ""
 }

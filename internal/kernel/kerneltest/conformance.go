@@ -67,6 +67,7 @@ var parts = []part{
 	{"Device", device},
 	{"Addresses", addresses},
 	{"AddressRefusals", addressRefusals},
+	{"LocalRoutes", localRoutes},
 	{"DeviceByOthers", deviceByOthers},
 	{"IPv6Off", ipv6Off},
 	{"Sysctls", sysctls},

@@ -8,10 +8,10 @@ import (
 
 func bound(a netip.Addr) kernel.BoundAddress { return kernel.BoundAddress{Addr: a} }
 
-func addrs(list ...netip.Addr) map[netip.Addr]struct{} {
-	all := map[netip.Addr]struct{}{}
+func addrs(list ...netip.Addr) map[netip.Addr]kernel.Binding {
+	all := map[netip.Addr]kernel.Binding{}
 	for _, a := range list {
-		all[a] = struct{}{}
+		all[a] = kernel.OnDevice
 	}
 	return all
 }
@@ -40,7 +40,7 @@ func addresses(b *bench) {
 	want, all := addrs(a4.Addr), []kernel.Op(nil)
 	for i := range 1000 {
 		for _, a := range []netip.Addr{ip4(97, i), ip6(97, i)} {
-			want[a] = struct{}{}
+			want[a] = kernel.OnDevice
 			all = append(all, op(kernel.Create, bound(a)))
 		}
 	}
@@ -51,6 +51,42 @@ func addresses(b *bench) {
 	holds(b, "addresses without device", nil, b.read().Addresses)
 	b.must(op(kernel.Create, kernel.DummyDevice{}))
 	holds(b, "addresses of a new device", nil, b.read().Addresses)
+}
+
+// localRoutes changes addresses of kube-ipvs0 to routes and back.
+func localRoutes(b *bench) {
+	one, two := ip4(96, 1), ip4(96, 2)
+	have := func(what string, binding kernel.Binding) {
+		b.Helper()
+		holds(b, what, map[netip.Addr]kernel.Binding{one: binding, two: binding}, b.read().Addresses)
+	}
+	both := func(binding kernel.Binding, moved bool) []kernel.Object {
+		return []kernel.Object{kernel.BoundAddress{Addr: one, Binding: binding, Moved: moved}, kernel.BoundAddress{Addr: two, Binding: binding, Moved: moved}}
+	}
+	b.must(creates(kernel.DummyDevice{}, bound(one), bound(two))...)
+	for range 2 {
+		b.must(creates(both(kernel.Routed, false)...)...)
+		have("addresses and routes", kernel.BoundTwice)
+	}
+	for range 2 {
+		b.must(creates(both(kernel.Routed, true)...)...)
+		have("routes", kernel.Routed)
+	}
+	b.must(creates(both(kernel.OnDevice, true)...)...)
+	have("addresses", kernel.OnDevice)
+	b.must(creates(both(kernel.Routed, false)...)...)
+	for range 2 {
+		b.must(ops(kernel.Delete, both(kernel.BoundTwice, false)...)...)
+		holds(b, "neither", nil, b.read().Addresses)
+	}
+	b.must(creates(both(kernel.Routed, false)...)...)
+	b.byAdmin(b.Admin.DelAddress(kernel.BoundAddress{Addr: one, Binding: kernel.Routed}))
+	holds(b, "routes", map[netip.Addr]kernel.Binding{two: kernel.Routed}, b.read().Addresses)
+	b.must(ops(kernel.Delete, both(kernel.Routed, false)...)...)
+	b.must(creates(both(kernel.Routed, false)...)...)
+	b.must(op(kernel.Delete, kernel.DummyDevice{}))
+	holds(b, "routes without device", nil, b.read().Addresses)
+	b.refused(kernel.ErrNotFound, creates(both(kernel.Routed, false)...)...)
 }
 
 func addressRefusals(b *bench) {

@@ -45,21 +45,16 @@ func (f *Fake) applyAddress(verb kernel.Verb, a kernel.BoundAddress) error {
 	if !a.Addr.IsValid() || a.Addr.Is4In6() || a.Addr.Zone() != "" {
 		return fmt.Errorf("not an address: %w", syscall.EINVAL)
 	}
-	switch verb {
-	case kernel.Create:
-		if !f.device {
-			return fmt.Errorf("no device %s: %w", kernel.Device, kernel.ErrNotFound)
-		}
-		if a.Addr.Is6() && f.ipv6Off() {
-			return fmt.Errorf("IPv6 is disabled: %w", syscall.EACCES)
-		}
-		f.addresses[a.Addr] = struct{}{}
-		return nil
-	case kernel.Delete:
-		delete(f.addresses, a.Addr)
-		return nil
+	switch {
+	case verb == kernel.Create && !f.device:
+		return fmt.Errorf("no device %s: %w", kernel.Device, kernel.ErrNotFound)
+	case verb == kernel.Create && a.Addr.Is6() && f.ipv6Off():
+		return fmt.Errorf("IPv6 is disabled: %w", syscall.EACCES)
+	case a.Binding == kernel.Routed && a.Addr.Is6(), verb == kernel.Create && a.Binding == kernel.BoundTwice, verb != kernel.Create && verb != kernel.Delete:
+		return errVerb("an address")
 	}
-	return errVerb("an address")
+	a.Advance(f.addresses, verb)
+	return nil
 }
 
 func (f *Fake) ipv6Off() bool { return f.device && f.sysctls[kernel.IPv6Switch] == "1" }

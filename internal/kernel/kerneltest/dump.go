@@ -133,7 +133,11 @@ func (f *Fake) dumpMembers() []string {
 func (f *Fake) dumpAddresses() []string {
 	var out []string
 	for _, a := range slices.SortedFunc(maps.Keys(f.addresses), netip.Addr.Compare) {
-		out = append(out, create(kernel.BoundAddress{Addr: a}))
+		for _, b := range []kernel.Binding{kernel.OnDevice, kernel.Routed} {
+			if f.addresses[a].Includes(b) {
+				out = append(out, create(kernel.BoundAddress{Addr: a, Binding: b}))
+			}
+		}
 	}
 	return out
 }

@@ -20,7 +20,7 @@ type Fake struct {
 	chains    []kernel.ChainID // ours
 	sysctls   map[string]string
 	device    bool
-	addresses map[netip.Addr]struct{}
+	addresses map[netip.Addr]kernel.Binding
 	sets      map[string]*set
 	tables    map[inet.Family]tables
 	oldRules  []kernel.OldRules
@@ -55,7 +55,7 @@ func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
 		sysctls:   freshSysctls(),
-		addresses: map[netip.Addr]struct{}{},
+		addresses: map[netip.Addr]kernel.Binding{},
 		sets:      map[string]*set{},
 		tables:    map[inet.Family]tables{inet.IPv4: freshTables(), inet.IPv6: freshTables()},
 		servers:   map[kernel.ServerKey]*server{},

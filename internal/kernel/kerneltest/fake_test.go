@@ -55,6 +55,8 @@ ipset add KIPVS-4-SOURCES 10.96.0.1,tcp:443,198.51.100.0/24
 ipset add KIPVS-4-SOURCES 10.96.0.1,tcp:443,203.0.113.7
 ipset add KIPVS-6-VIP fd00:10:96::1
 ip addr add 10.96.0.1/32 dev kube-ipvs0
+ip route add local 10.96.0.1/32 dev kube-ipvs0 table local proto 117
+ip route add local 10.96.0.2/32 dev kube-ipvs0 table local proto 117
 ip addr add fd00:10:96::1/128 dev kube-ipvs0
 `
 

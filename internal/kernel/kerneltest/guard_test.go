@@ -123,13 +123,14 @@ func TestEveryFieldOfSetsIsKnown(t *testing.T) {
 
 func TestEveryFieldOfAddressesAndSysctlsIsKnown(t *testing.T) {
 	guard(t, kernel.BoundAddress{Addr: ip4(96, 1)}, map[string]func(*kernel.BoundAddress){
-		"Addr": func(a *kernel.BoundAddress) { a.Addr = ip6(96, 1) },
+		"Addr":    func(a *kernel.BoundAddress) { a.Addr = ip6(96, 1) },
+		"Binding": func(a *kernel.BoundAddress) { a.Binding = kernel.Routed },
 	}, func(f *Fake, a kernel.BoundAddress) error {
 		if err := f.admin(kernel.Create, kernel.DummyDevice{}); err != nil {
 			return err
 		}
 		return f.AddAddress(a)
-	})
+	}, "Moved")
 
 	guard(t, kernel.DummyDevice{}, nil, func(f *Fake, d kernel.DummyDevice) error { return f.admin(kernel.Create, d) })
 

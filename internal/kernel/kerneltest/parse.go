@@ -43,6 +43,7 @@ var commands = []struct {
 	{"sysctl -w", (*Fake).parseSysctl},
 	{"ip link add", (*Fake).parseDevice},
 	{"ip addr add", (*Fake).parseAddress},
+	{"ip route add", (*Fake).parseRoute},
 	{"ipset create", (*Fake).parseSet},
 	{"ipset add", (*Fake).parseMember},
 	{"iptables -t", func(f *Fake, w *words) error { return f.parseRule(inet.IPv4, w) }},
@@ -86,6 +87,17 @@ func (f *Fake) parseDevice(w *words) error {
 }
 
 func (f *Fake) parseAddress(w *words) error {
+	return f.parseBound(w, kernel.OnDevice, "dev", kernel.Device)
+}
+
+func (f *Fake) parseRoute(w *words) error {
+	if err := w.expect("local"); err != nil {
+		return err
+	}
+	return f.parseBound(w, kernel.Routed, "dev", kernel.Device, "table", "local", "proto", strconv.Itoa(kernel.RouteProtocol))
+}
+
+func (f *Fake) parseBound(w *words, binding kernel.Binding, rest ...string) error {
 	prefix, err := netip.ParsePrefix(w.next())
 	if err != nil {
 		return err
@@ -93,10 +105,10 @@ func (f *Fake) parseAddress(w *words) error {
 	if !prefix.IsSingleIP() {
 		return fmt.Errorf("want /%d", prefix.Addr().BitLen())
 	}
-	if err := w.expect("dev", kernel.Device); err != nil {
+	if err := w.expect(rest...); err != nil {
 		return err
 	}
-	return f.AddAddress(kernel.BoundAddress{Addr: prefix.Addr()})
+	return f.AddAddress(kernel.BoundAddress{Addr: prefix.Addr(), Binding: binding})
 }
 
 func (f *Fake) parseSet(w *words) error {

@@ -61,7 +61,7 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	}
 	f.sysctls[want.Name] = strings.TrimSpace(want.Value)
 	if f.ipv6Off() {
-		maps.DeleteFunc(f.addresses, func(a netip.Addr, _ struct{}) bool { return a.Is6() })
+		maps.DeleteFunc(f.addresses, func(a netip.Addr, _ kernel.Binding) bool { return a.Is6() })
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,20 +19,22 @@ import (
 // dumpAttempts is the maximum number of attempts for a dump. A dump is repeated if an object changed during it.
 const dumpAttempts = 10
 
-// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by
-// the kernel.
-func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
+// ReadDevice reports whether kube-ipvs0 exists and which addresses it makes local, without IPv6 link-local addresses added by the kernel.
+func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]kernel.Binding, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
 	if err != nil && !errors.Is(err, errForeign) { // creating the device reports the error
 		return false, nil, err
 	}
-	addrs = map[netip.Addr]struct{}{}
+	addrs = map[netip.Addr]kernel.Binding{}
 	if index != 0 {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			if err := b.readAddresses(ctx, family, index, addrs); err != nil {
 				return false, nil, fmt.Errorf("read addresses of %s: %w", kernel.Device, err)
 			}
+		}
+		if err := b.readLocalRoutes(ctx, index, addrs); err != nil {
+			return false, nil, fmt.Errorf("read local routes to %s: %w", kernel.Device, err)
 		}
 	}
 	b.known.read(writes, index, addrs)
@@ -40,13 +43,13 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 
 // readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly
 // all of them are on this device.
-func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
+func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]kernel.Binding) error {
 	return uninterrupted(func() error {
-		maps.DeleteFunc(into, func(addr netip.Addr, _ struct{}) bool { return addr.Is4() == (family == unix.AF_INET) }) // an interrupted attempt's
+		maps.DeleteFunc(into, func(addr netip.Addr, _ kernel.Binding) bool { return addr.Is4() == (family == unix.AF_INET) }) // an interrupted attempt's
 		return b.addrs.Walk(ctx, addressesRequest(family), func(payload []byte) error {
 			a, err := parseAddress(payload)
-			if err == nil && a.index == index && !a.kernelMade() {
-				into[a.addr] = struct{}{}
+			if err == nil && a.index == index && !a.kernelMade() && a.addr != anchor {
+				into[a.addr] = kernel.OnDevice
 			}
 			return err
 		})
@@ -81,7 +84,8 @@ func addressesRequest(family uint8) nlbatch.Request {
 	return nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)}
 }
 
-// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because the result is the same.
+// applyAddresses applies operations on addresses. Creating an existing address succeeds, because the result is the same. If the binding of an
+// address changes, the old one is removed after all new ones exist, so that the address stays local.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
 	link, err := b.link()
 	if link == nil {
@@ -90,14 +94,31 @@ func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []er
 	}
 	b.admitIPv6(link, ops)
 	b.known.expect(ops)
-	reqs := make([]nlbatch.Request, len(ops))
-	for i, op := range ops {
-		reqs[i] = addressRequest(op, link.Attrs().Index)
+	index := link.Attrs().Index
+	var notAnchored error
+	if slices.ContainsFunc(ops, addsRoute) {
+		notAnchored = b.addAnchor(ctx, index)
 	}
-	for i, err := range b.addrs.Do(ctx, reqs) {
-		if errs[i] = explainAddress(ops[i], err); errs[i] != nil {
-			b.known.forget()
+	created := batch{verb: kernel.Create, index: index, ops: ops, errs: errs}
+	for i, op := range ops {
+		if addsRoute(op) && notAnchored != nil {
+			errs[i] = notAnchored
+		} else if op.Verb == kernel.Create {
+			created.add(i, op.Object.(kernel.BoundAddress).Binding)
 		}
+	}
+	created.send(ctx, b.addrs)
+	removed := batch{verb: kernel.Delete, index: index, ops: ops, errs: errs}
+	for i, op := range ops {
+		for _, binding := range op.Object.(kernel.BoundAddress).Removals(op.Verb) {
+			if errs[i] == nil {
+				removed.add(i, binding)
+			}
+		}
+	}
+	removed.send(ctx, b.addrs)
+	if errors.Join(errs...) != nil {
+		b.known.forget()
 	}
 }
 
@@ -114,8 +135,33 @@ func withoutDevice(ops []kernel.Op, errs []error, cause error) {
 	}
 }
 
-func addressRequest(op kernel.Op, index int) nlbatch.Request {
-	addr := op.Object.(kernel.BoundAddress).Addr
+// batch contains requests that all create or all delete addresses or routes.
+type batch struct {
+	verb  kernel.Verb
+	index int // of the device
+	ops   []kernel.Op
+	errs  []error
+	reqs  []nlbatch.Request
+	of    []int // the operation of each request
+}
+
+func (b *batch) add(i int, binding kernel.Binding) {
+	addr := b.ops[i].Object.(kernel.BoundAddress).Addr
+	req := addressRequest
+	if binding == kernel.Routed {
+		req = localRouteRequest
+	}
+	b.reqs, b.of = append(b.reqs, req(b.verb, addr, b.index)), append(b.of, i)
+}
+
+func (b *batch) send(ctx context.Context, conn *nlbatch.Conn) {
+	for n, err := range conn.Do(ctx, b.reqs) {
+		i := b.of[n]
+		b.errs[i] = errors.Join(b.errs[i], explainAddress(b.ops[i], b.verb, err))
+	}
+}
+
+func addressRequest(verb kernel.Verb, addr netip.Addr, index int) nlbatch.Request {
 	family, flags := uint8(unix.AF_INET), uint8(0)
 	if inet.FamilyOf(addr) == inet.IPv6 {
 		// An address on a dummy device cannot have duplicates. Without duplicate address detection, it is usable immediately.
@@ -123,7 +169,7 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	}
 	payload := addressHeader(family, uint8(addr.BitLen()), flags, index)
 	payload = nlbatch.AppendAttr(payload, unix.IFA_LOCAL, addr.AsSlice())
-	if op.Verb == kernel.Create {
+	if verb == kernel.Create {
 		payload = nlbatch.AppendAttr(payload, unix.IFA_ADDRESS, addr.AsSlice())
 		if family == unix.AF_INET6 {
 			payload = nlbatch.AppendAttr(payload, unix.IFA_CACHEINFO, neverASource())
@@ -149,12 +195,12 @@ func addressHeader(family, prefix, flags uint8, index int) []byte {
 	return binary.NativeEndian.AppendUint32(b, uint32(index))
 }
 
-func explainAddress(op kernel.Op, err error) error {
-	create := op.Verb == kernel.Create
+func explainAddress(op kernel.Op, verb kernel.Verb, err error) error {
+	create := verb == kernel.Create
 	switch {
 	case err == nil,
 		create && errors.Is(err, unix.EEXIST),
-		!create && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV)):
+		!create && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH)):
 		return nil
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%s: %w: %w", op, kernel.ErrNotFound, err)

@@ -13,7 +13,7 @@ func TestAddressRequestReadsBack(t *testing.T) {
 	for _, text := range []string{"10.96.0.1", "2001:db8::1"} {
 		for _, verb := range []kernel.Verb{kernel.Create, kernel.Delete} {
 			obj := bound(text)
-			got, err := parseAddress(addressRequest(kernel.Op{Verb: verb, Object: obj}, 5).Payload)
+			got, err := parseAddress(addressRequest(verb, obj.Addr, 5).Payload)
 			want := address{index: 5, addr: obj.Addr, prefix: uint8(obj.Addr.BitLen())}
 			if err != nil || got != want {
 				t.Errorf("%s: parsed %+v, %v; want %+v", text, got, err, want)
@@ -23,8 +23,8 @@ func TestAddressRequestReadsBack(t *testing.T) {
 }
 
 func FuzzParseAddress(f *testing.F) {
-	f.Add(addressRequest(kernel.Op{Verb: kernel.Create, Object: bound("10.96.0.1")}, 5).Payload)
-	f.Add(addressRequest(kernel.Op{Verb: kernel.Create, Object: bound("2001:db8::1")}, 5).Payload)
+	f.Add(addressRequest(kernel.Create, bound("10.96.0.1").Addr, 5).Payload)
+	f.Add(addressRequest(kernel.Create, bound("2001:db8::1").Addr, 5).Payload)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := parseAddress(b); err == nil && !a.addr.IsValid() {
@@ -51,7 +51,7 @@ func TestExplainAddress(t *testing.T) {
 		{remove, unix.ENODEV, nil},
 		{remove, unix.EPERM, unix.EPERM},
 	} {
-		if got := explainAddress(tc.op, tc.err); !errors.Is(got, tc.want) {
+		if got := explainAddress(tc.op, tc.op.Verb, tc.err); !errors.Is(got, tc.want) {
 			t.Errorf("%s with %v: %v, want %v", tc.op, tc.err, got, tc.want)
 		}
 	}

@@ -20,6 +20,7 @@ const linkTimeout = 5 * time.Second
 type Backend struct {
 	links         *netlink.Handle
 	addrs         *nlbatch.Conn
+	routes        *nlbatch.Conn // for dumps that the kernel filters
 	sysctls       sysctlTree
 	known         *knownDevice
 	resolverFiles []*resolverFile
@@ -48,8 +49,13 @@ func open(known *knownDevice) (*Backend, error) {
 		links.Close()
 		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
 	}
+	routes, err := nlbatch.DialStrict(unix.NETLINK_ROUTE)
+	if err != nil {
+		links.Close()
+		return nil, errors.Join(fmt.Errorf("open netlink socket for routes: %w", err), addrs.Close())
+	}
 	return &Backend{
-		links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known,
+		links: links, addrs: addrs, routes: routes, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known,
 		resolverFiles: openResolverFiles(resolverFiles),
 	}, nil
 }
@@ -57,7 +63,7 @@ func open(known *knownDevice) (*Backend, error) {
 // Close closes the sockets. A running Watch is not affected.
 func (b *Backend) Close() error {
 	b.links.Close()
-	return b.addrs.Close()
+	return errors.Join(b.addrs.Close(), b.routes.Close())
 }
 
 // Apply tries the operations in order. Consecutive operations on addresses share a batch.

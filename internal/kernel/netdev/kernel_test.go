@@ -3,7 +3,6 @@ package netdev
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -65,9 +63,9 @@ func (n *node) want(exists bool, addrs ...string) {
 	n.Helper()
 	gotExists, got, err := n.ReadDevice(context.Background())
 	n.must(err)
-	want := map[netip.Addr]struct{}{}
+	want := map[netip.Addr]kernel.Binding{}
 	for _, a := range addrs {
-		want[netip.MustParseAddr(a)] = struct{}{}
+		want[netip.MustParseAddr(a)] = kernel.OnDevice
 	}
 	if gotExists != exists {
 		n.Errorf("device exists: %t", gotExists)
@@ -260,56 +258,6 @@ func TestRenamedDevice(t *testing.T) {
 	n.want(false)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("10.96.0.2")))
 	n.want(true, "10.96.0.1", "10.96.0.2", "fd00::1")
-}
-
-func manyAddresses(count int) []kernel.Object {
-	objects := make([]kernel.Object, count)
-	for i := range objects {
-		objects[i] = bound(fmt.Sprintf("10.96.%d.%d", i/250, i%250+1))
-	}
-	return objects
-}
-
-// TestManyAddresses compares a batch with single requests; ADDRESSES sets the number of addresses.
-func TestManyAddresses(t *testing.T) {
-	n := newNode(t)
-	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
-	count := 1000
-	if s := os.Getenv("ADDRESSES"); s != "" {
-		if _, err := fmt.Sscan(s, &count); err != nil {
-			t.Fatal(err)
-		}
-	}
-	objects := manyAddresses(count)
-	timed := func(what string, work func()) {
-		start := time.Now()
-		work()
-		t.Logf("%d addresses, %s: %s", count, what, time.Since(start).Round(time.Millisecond))
-	}
-	timed("create", func() { n.must(n.apply(kernel.Create, objects...)) })
-	timed("read", func() {
-		_, addrs, err := n.ReadDevice(context.Background())
-		n.must(err)
-		if len(addrs) != count {
-			t.Errorf("the device has %d addresses", len(addrs))
-		}
-	})
-	timed("delete", func() { n.must(n.apply(kernel.Delete, objects...)) })
-	n.want(true)
-	timed("create one by one", func() { n.oneByOne(objects) })
-}
-
-func (n *node) oneByOne(objects []kernel.Object) {
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	n.must(err)
-	defer handle.Close()
-	link, err := handle.LinkByName(kernel.Device)
-	n.must(err)
-	for _, o := range objects {
-		addr, err := netlink.ParseAddr(o.(kernel.BoundAddress).Addr.String() + "/32")
-		n.must(err)
-		n.must(handle.AddrAdd(link, addr))
-	}
 }
 
 func TestNetwork(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // the backend adds and removes in quick succession may be reported, too.
 type knownDevice struct {
 	mu    sync.Mutex
-	index int                     // the index of kube-ipvs0; 0 if it does not exist
-	addrs map[netip.Addr]struct{} // nil if unknown
+	index int                           // the index of kube-ipvs0; 0 if it does not exist
+	addrs map[netip.Addr]kernel.Binding // nil if unknown
 	// writes counts this process's writes to the device and its addresses: a concurrent read may have missed one.
 	writes uint64
 	// devices contains the indexes of the links that were kube-ipvs0 when this process looked it up. These links remain the
@@ -43,7 +43,7 @@ func (k *knownDevice) beginRead() (writes uint64) {
 }
 
 // read records a read, unless something was written since it began.
-func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct{}) {
+func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]kernel.Binding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.writes != writes {
@@ -102,7 +102,7 @@ func (k *knownDevice) wrote(index int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.writes++
-	k.index, k.addrs = index, map[netip.Addr]struct{}{}
+	k.index, k.addrs = index, map[netip.Addr]kernel.Binding{}
 }
 
 // expect records the effects of operations on addresses. It is called before they are sent, because their events arrive before their
@@ -115,12 +115,7 @@ func (k *knownDevice) expect(ops []kernel.Op) {
 		return
 	}
 	for _, op := range ops {
-		addr := op.Object.(kernel.BoundAddress).Addr
-		if op.Verb == kernel.Create {
-			k.addrs[addr] = struct{}{}
-		} else {
-			delete(k.addrs, addr)
-		}
+		op.Object.(kernel.BoundAddress).Advance(k.addrs, op.Verb)
 	}
 }
 
@@ -170,18 +165,43 @@ func (k *knownDevice) address(a address, present bool) changes {
 	switch {
 	case a.index != k.index && a.ofNode():
 		return nodeChanged
-	case a.index != k.index || a.kernelMade():
+	case a.index != k.index || a.kernelMade() || a.addr == anchor && present:
 		return 0
-	case k.addrs == nil:
+	case a.addr == anchor:
+		return k.lostAnchor()
+	}
+	return k.bound(a.addr, kernel.OnDevice, present)
+}
+
+// localRoute handles the event of a route with the agent's protocol number.
+func (k *knownDevice) localRoute(r listedRoute, present bool) changes {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.index != k.index {
+		return 0
+	}
+	return k.bound(r.to, kernel.Routed, present)
+}
+
+// lostAnchor handles the removal of the anchor. The kernel may have removed all routes with it, without events.
+func (k *knownDevice) lostAnchor() (changed changes) {
+	if k.addrs == nil {
 		return deviceChanged
 	}
-	_, known := k.addrs[a.addr]
-	if present {
-		k.addrs[a.addr] = struct{}{}
-	} else {
-		delete(k.addrs, a.addr)
+	for addr := range k.addrs {
+		if kernel.Unbind(k.addrs, addr, kernel.Routed) {
+			changed = deviceChanged
+		}
 	}
-	if known == present {
+	return changed
+}
+
+func (k *knownDevice) bound(addr netip.Addr, binding kernel.Binding, present bool) changes {
+	change := kernel.Unbind
+	if present {
+		change = kernel.Bind
+	}
+	if k.addrs != nil && !change(k.addrs, addr, binding) {
 		return 0
 	}
 	return deviceChanged

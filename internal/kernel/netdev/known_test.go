@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 	here, gone := bound("10.0.0.1"), bound("10.0.0.2")
 	known := func() *knownDevice {
 		b := &knownDevice{}
-		b.read(b.beginRead(), ours, map[netip.Addr]struct{}{gone.Addr: {}})
+		b.read(b.beginRead(), ours, map[netip.Addr]kernel.Binding{gone.Addr: kernel.OnDevice})
 		b.expect([]kernel.Op{{Verb: kernel.Create, Object: here}, {Verb: kernel.Delete, Object: gone}})
 		return b
 	}
@@ -71,7 +71,7 @@ func TestEvents(t *testing.T) {
 
 func TestEventsAreRecorded(t *testing.T) {
 	b := &knownDevice{}
-	b.read(b.beginRead(), 7, map[netip.Addr]struct{}{})
+	b.read(b.beginRead(), 7, map[netip.Addr]kernel.Binding{})
 	a := address{index: 7, addr: bound("10.0.0.1").Addr, prefix: 32}
 	for i, present := range []bool{true, false, true} {
 		if b.address(a, present) != deviceChanged {
@@ -86,15 +86,15 @@ func TestEventsAreRecorded(t *testing.T) {
 func TestReadDuringWrite(t *testing.T) {
 	written := kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.1")}
 	k := &knownDevice{}
-	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{})
+	k.read(k.beginRead(), 7, map[netip.Addr]kernel.Binding{})
 	writes := k.beginRead()
 	k.expect([]kernel.Op{{Verb: kernel.Create, Object: written}})
-	k.read(writes, 7, map[netip.Addr]struct{}{})
+	k.read(writes, 7, map[netip.Addr]kernel.Binding{})
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
 		t.Errorf("the event of our own write counts as change %b", changed)
 	}
 	k.forget()
-	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{written.Addr: {}})
+	k.read(k.beginRead(), 7, map[netip.Addr]kernel.Binding{written.Addr: kernel.OnDevice})
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
 		t.Errorf("after an error and a read, an address that was read counts as change %b", changed)
 	}

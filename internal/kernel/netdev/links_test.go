@@ -68,11 +68,11 @@ func TestParseListedRoute(t *testing.T) {
 		want    listedRoute
 		host    bool
 	}{
-		{route(32, unix.RT_TABLE_LOCAL, unix.RTN_LOCAL), listedRoute{addr, 32, unix.RT_TABLE_LOCAL, true, false, 3}, true},
-		{route(32, unix.RT_TABLE_MAIN, unix.RTN_UNICAST), listedRoute{addr, 32, unix.RT_TABLE_MAIN, false, true, 3}, true},
-		{route(24, unix.RT_TABLE_MAIN, unix.RTN_UNICAST), listedRoute{addr, 24, unix.RT_TABLE_MAIN, false, true, 3}, false},
-		{route(32, unix.RT_TABLE_LOCAL, unix.RTN_BROADCAST), listedRoute{addr, 32, unix.RT_TABLE_LOCAL, false, false, 3}, true},
-		{nlbatch.AppendUint32(route(32, 0, unix.RTN_UNICAST), unix.RTA_TABLE, 1000), listedRoute{addr, 32, 1000, false, true, 3}, true},
+		{route(32, unix.RT_TABLE_LOCAL, unix.RTN_LOCAL), listedRoute{addr, 32, unix.RT_TABLE_LOCAL, true, false, 0, 3}, true},
+		{route(32, unix.RT_TABLE_MAIN, unix.RTN_UNICAST), listedRoute{addr, 32, unix.RT_TABLE_MAIN, false, true, 0, 3}, true},
+		{route(24, unix.RT_TABLE_MAIN, unix.RTN_UNICAST), listedRoute{addr, 24, unix.RT_TABLE_MAIN, false, true, 0, 3}, false},
+		{route(32, unix.RT_TABLE_LOCAL, unix.RTN_BROADCAST), listedRoute{addr, 32, unix.RT_TABLE_LOCAL, false, false, 0, 3}, true},
+		{nlbatch.AppendUint32(route(32, 0, unix.RTN_UNICAST), unix.RTA_TABLE, 1000), listedRoute{addr, 32, 1000, false, true, 0, 3}, true},
 	} {
 		if got, err := parseListedRoute(c.message); err != nil || got != c.want || got.toHost() != c.host {
 			t.Errorf("got %+v and error %v, want %+v", got, err, c.want)

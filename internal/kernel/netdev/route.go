@@ -115,6 +115,7 @@ type listedRoute struct {
 	bits           int
 	table          uint32
 	local, unicast bool
+	protocol       uint8
 	index          int // of the interface
 }
 
@@ -122,15 +123,17 @@ type listedRoute struct {
 func (r listedRoute) toHost() bool { return r.to.IsValid() && r.bits == r.to.BitLen() }
 
 const (
-	routeBits  = 1 // the offset of the prefix length in a route header
-	routeTable = 4
+	routeBits     = 1 // the offset of the prefix length in a route header
+	routeTable    = 4
+	routeProtocol = 5
+	routeScope    = 6
 )
 
 func parseListedRoute(b []byte) (r listedRoute, err error) {
 	if len(b) < unix.SizeofRtMsg {
 		return r, fmt.Errorf("read route: message of %d bytes", len(b))
 	}
-	r.bits, r.table = int(b[routeBits]), uint32(b[routeTable])
+	r.bits, r.table, r.protocol = int(b[routeBits]), uint32(b[routeTable]), b[routeProtocol]
 	r.local, r.unicast = b[routeType] == unix.RTN_LOCAL, b[routeType] == unix.RTN_UNICAST
 	err = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, v []byte) (err error) {
 		switch typ {

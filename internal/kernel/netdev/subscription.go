@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -17,8 +18,8 @@ func subscribe() (*nlbatch.Subscription, error) {
 	return nlbatch.Subscribe(unix.NETLINK_ROUTE, groups, eventBuffer, withoutLocalRoutes())
 }
 
-// withoutLocalRoutes returns a filter that drops the events of routes that are not unicast. The kernel creates such routes for every
-// address on kube-ipvs0, so they would double the events of the backend's own batches.
+// withoutLocalRoutes returns a filter that drops the events of routes that are neither unicast nor the agent's. The kernel creates such routes
+// for every address on kube-ipvs0, so they would double the events of the backend's own batches.
 func withoutLocalRoutes() *unix.SockFprog {
 	const accept, drop = 1<<32 - 1, 0
 	newRoute, delRoute := inHostOrder(unix.RTM_NEWROUTE), inHostOrder(unix.RTM_DELROUTE)
@@ -28,7 +29,9 @@ func withoutLocalRoutes() *unix.SockFprog {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: delRoute, Jt: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: unix.SizeofNlMsghdr + routeType},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.RTN_UNICAST, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.RTN_UNICAST, Jt: 2},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: unix.SizeofNlMsghdr + routeProtocol},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: kernel.RouteProtocol, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: accept},
 		{Code: unix.BPF_RET | unix.BPF_K, K: drop},
 	}

@@ -94,7 +94,14 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 			return everything
 		}
 		return b.known.address(a, e.Header.Type == unix.RTM_NEWADDR)
-	case unix.RTM_NEWROUTE:
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		present := e.Header.Type == unix.RTM_NEWROUTE
+		if r, err := parseListedRoute(e.Data); err == nil && r.ours() {
+			return b.known.localRoute(r, present)
+		}
+		if !present {
+			return 0
+		}
 		hops, err := parseGateways(e.Data)
 		if err != nil {
 			return everything

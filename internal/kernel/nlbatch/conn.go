@@ -46,8 +46,13 @@ type Conn struct {
 }
 
 // Dial opens a socket of a netlink protocol (unix.NETLINK_ROUTE, ...) in the network namespace of the calling thread.
-func Dial(protocol int) (*Conn, error) {
-	c := &Conn{dial: func() (socket, error) { return openSocket(protocol) }}
+func Dial(protocol int) (*Conn, error) { return dial(protocol, openSocket) }
+
+// DialStrict is like Dial, but the kernel (since Linux 4.20) applies the fields of a dump's request as a filter.
+func DialStrict(protocol int) (*Conn, error) { return dial(protocol, openStrictSocket) }
+
+func dial(protocol int, open func(int) (socket, error)) (*Conn, error) {
+	c := &Conn{dial: func() (socket, error) { return open(protocol) }}
 	if err := c.connect(); err != nil {
 		return nil, err
 	}

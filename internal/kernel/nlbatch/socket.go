@@ -32,7 +32,11 @@ type netlinkSocket struct {
 	room int
 }
 
-func openSocket(protocol int) (socket, error) {
+func openSocket(protocol int) (socket, error) { return openNetlink(protocol, false) }
+
+func openStrictSocket(protocol int) (socket, error) { return openNetlink(protocol, true) }
+
+func openNetlink(protocol int, strict bool) (socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -41,6 +45,11 @@ func openSocket(protocol int) (socket, error) {
 	if err := s.configure(); err != nil {
 		_ = s.close()
 		return nil, err
+	}
+	if strict {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+			return nil, errors.Join(fmt.Errorf("let the kernel filter dumps: %w", err), s.close())
+		}
 	}
 	return s, nil
 }

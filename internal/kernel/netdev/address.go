@@ -190,6 +190,8 @@ func neverASource() []byte {
 	return append(b, make([]byte, 8)...) // two time stamps that only the kernel writes
 }
 
+const addressScope = 3 // the offset of the scope in an address header
+
 func addressHeader(family, prefix, flags uint8, index int) []byte {
 	b := []byte{family, prefix, flags, unix.RT_SCOPE_UNIVERSE}
 	return binary.NativeEndian.AppendUint32(b, uint32(index))

@@ -3,6 +3,7 @@ package netdev
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -136,6 +137,55 @@ func TestWatchReportsRemovedRoutes(t *testing.T) {
 		}
 	}
 	n.wantBound(map[string]kernel.Binding{})
+}
+
+// The removal of 127.0.0.117 may remove all routes. If it does not, the removal of a route is still reported.
+func TestWatchReportsRemovedRoutesAfterTheAnchor(t *testing.T) {
+	n := newNodeWithDevice(t)
+	n.must(n.apply(kernel.Create, routed("10.96.0.1")))
+	n.run("ip addr add 192.0.2.9/32 dev kube-ipvs0")
+	_, _, err := n.ReadDevice(context.Background())
+	n.must(err)
+	w := n.watch()
+	defer w.stop()
+	w.handleAll()
+	w.disturbed.Store(0)
+	for i, command := range []string{"ip addr del 127.0.0.117/32 dev kube-ipvs0", "ip route del local 10.96.0.1 dev kube-ipvs0 table local"} {
+		n.run(command)
+		w.handleAll()
+		if c := w.disturbed.Load(); c != int64(i)+1 {
+			t.Errorf("%s: %d notifications so far", command, c)
+		}
+	}
+}
+
+// An interface without addresses borrows the first one of another interface. kube-ipvs0 is the first interface here.
+func TestAnchorIsNoSource(t *testing.T) {
+	n := newNodeWithDevice(t)
+	n.must(n.apply(kernel.Create, routed("10.96.0.1")))
+	n.run("ip link add uplink type dummy; ip addr add 192.0.2.1/24 dev uplink; ip link add bare type dummy; ip link set bare up; " +
+		"ip route add 10.244.0.5 dev bare")
+	route, err := n.RouteTo(netip.MustParseAddr("10.244.0.5"), 0)
+	n.must(err)
+	if route.Source.String() != "192.0.2.1" {
+		t.Errorf("the node sends from %s", route.Source)
+	}
+}
+
+// Kernels before 4.20 do not filter dumps.
+func TestUnfilteredRoutes(t *testing.T) {
+	n := newNodeWithDevice(t)
+	n.must(n.apply(kernel.Create, routed("10.96.0.1"), bound("10.96.0.2")))
+	filtered := n.routes
+	defer func() { n.routes = filtered }() // Close closes both
+	n.routes = n.addrs
+	n.run("ip route add local 10.97.0.1 dev kube-ipvs0; ip route add local 10.99.0.2 dev lo table local proto 117; ip route add 10.98.0.1 dev lo proto 117")
+	_, have, err := n.ReadDevice(context.Background())
+	n.must(err)
+	want := map[netip.Addr]kernel.Binding{netip.MustParseAddr("10.96.0.1"): kernel.Routed, netip.MustParseAddr("10.96.0.2"): kernel.OnDevice}
+	if !maps.Equal(want, have) {
+		t.Errorf("bound addresses: %v, want %v", have, want)
+	}
 }
 
 // TestManyAddresses logs how long it takes to add, read and remove addresses and routes. KUBE_IPVS_MANY sets their number.

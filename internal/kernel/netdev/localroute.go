@@ -22,7 +22,9 @@ import (
 var anchor = netip.AddrFrom4([4]byte{127, 0, 0, kernel.RouteProtocol})
 
 func (b *Backend) addAnchor(ctx context.Context, index int) error {
-	err := b.addrs.Do(ctx, []nlbatch.Request{addressRequest(kernel.Create, anchor, index)})[0]
+	req := addressRequest(kernel.Create, anchor, index)
+	req.Payload[addressScope] = unix.RT_SCOPE_HOST // never the source of the node's packets through an interface without addresses
+	err := b.addrs.Do(ctx, []nlbatch.Request{req})[0]
 	return explainAddress(kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: anchor}}, kernel.Create, err)
 }
 

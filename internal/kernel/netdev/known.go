@@ -167,8 +167,9 @@ func (k *knownDevice) address(a address, present bool) changes {
 		return nodeChanged
 	case a.index != k.index || a.kernelMade() || a.addr == anchor && present:
 		return 0
-	case a.addr == anchor:
-		return k.lostAnchor()
+	case a.addr == anchor: // the kernel may have removed all routes with it, without events
+		k.addrs = nil
+		return deviceChanged
 	}
 	return k.bound(a.addr, kernel.OnDevice, present)
 }
@@ -181,19 +182,6 @@ func (k *knownDevice) localRoute(r listedRoute, present bool) changes {
 		return 0
 	}
 	return k.bound(r.to, kernel.Routed, present)
-}
-
-// lostAnchor handles the removal of the anchor. The kernel may have removed all routes with it, without events.
-func (k *knownDevice) lostAnchor() (changed changes) {
-	if k.addrs == nil {
-		return deviceChanged
-	}
-	for addr := range k.addrs {
-		if kernel.Unbind(k.addrs, addr, kernel.Routed) {
-			changed = deviceChanged
-		}
-	}
-	return changed
 }
 
 func (k *knownDevice) bound(addr netip.Addr, binding kernel.Binding, present bool) changes {

@@ -96,10 +96,13 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 		return b.known.address(a, e.Header.Type == unix.RTM_NEWADDR)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		present := e.Header.Type == unix.RTM_NEWROUTE
-		if r, err := parseListedRoute(e.Data); err == nil && r.ours() {
+		r, err := parseListedRoute(e.Data)
+		switch {
+		case err != nil:
+			return everything
+		case r.ours():
 			return b.known.localRoute(r, present)
-		}
-		if !present {
+		case !present:
 			return 0
 		}
 		hops, err := parseGateways(e.Data)

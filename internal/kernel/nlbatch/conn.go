@@ -48,7 +48,7 @@ type Conn struct {
 // Dial opens a socket of a netlink protocol (unix.NETLINK_ROUTE, ...) in the network namespace of the calling thread.
 func Dial(protocol int) (*Conn, error) { return dial(protocol, openSocket) }
 
-// DialStrict is like Dial, but the kernel (since Linux 4.20) applies the fields of a dump's request as a filter.
+// DialStrict is like Dial, but the kernel uses the fields of a dump's request as a filter. Kernels before 4.20 send everything.
 func DialStrict(protocol int) (*Conn, error) { return dial(protocol, openStrictSocket) }
 
 func dial(protocol int, open func(int) (socket, error)) (*Conn, error) {

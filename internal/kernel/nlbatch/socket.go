@@ -47,9 +47,8 @@ func openNetlink(protocol int, strict bool) (socket, error) {
 		return nil, err
 	}
 	if strict {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
-			return nil, errors.Join(fmt.Errorf("let the kernel filter dumps: %w", err), s.close())
-		}
+		// Kernels before 4.20 lack this option, and do not filter.
+		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 	}
 	return s, nil
 }

@@ -17,9 +17,9 @@ func planAll(w *Target, have *kernel.State, opt Options) Plan {
 	b.allMembers(w, have)
 	b.allServers(w, have, opt)
 	ours := ownedAddresses(w, have, opt)
-	for addr := range have.Addresses {
-		if _, ok := ours[addr]; ok && !w.HasAddress(addr) {
-			b.address(w, have, addr)
+	for addr, bound := range have.Addresses {
+		if own, some := ownBinding(ours, addr, bound); some && !w.HasAddress(addr) {
+			b.add(phaseAddressesOut, kernel.Delete, kernel.BoundAddress{Addr: addr, Binding: own})
 		}
 	}
 	for addr := range w.Addresses {

@@ -19,28 +19,30 @@ func Removal(w *Target, have *kernel.State) Plan {
 			plan.Phases = append(plan.Phases, Phase{Name: name, Ops: ops})
 		}
 	}
-	addresses := removeAddresses(w, have)
+	addresses, all := removeAddresses(w, have)
 	add(phaseNames[phaseAddressesOut], addresses)
 	add(phaseNames[phaseServersOut], removeServers(w, have))
 	add("chains to remove", removeRules(w, have))
 	sets, ledgers := removeSets(w, have)
 	add(phaseNames[phaseSetsOut], sets)
 	add("ownership entries to remove", ledgers)
-	if have.Device && len(addresses) == len(have.Addresses) {
+	if have.Device && all {
 		add("device to remove", []kernel.Op{{Verb: kernel.Delete, Object: kernel.DummyDevice{}}})
 	}
 	return plan
 }
 
-func removeAddresses(w *Target, have *kernel.State) []kernel.Op {
-	var ops []kernel.Op
-	ours := ownedAddresses(w, have, Options{})
-	for addr, binding := range have.Addresses {
-		if _, ok := ours[addr]; ok {
-			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr, Binding: binding}})
+// removeAddresses also reports whether all addresses are ours.
+func removeAddresses(w *Target, have *kernel.State) (ops []kernel.Op, all bool) {
+	ours, all := ownedAddresses(w, have, Options{}), true
+	for addr, bound := range have.Addresses {
+		own, some := ownBinding(ours, addr, bound)
+		if some {
+			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.BoundAddress{Addr: addr, Binding: own}})
 		}
+		all = all && some && own == bound
 	}
-	return ops
+	return ops, all
 }
 
 func removeServers(w *Target, have *kernel.State) []kernel.Op {

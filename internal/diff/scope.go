@@ -132,8 +132,9 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 	if len(l.Addresses) > 0 { // listing our addresses is slow with many Services
 		ours := ownedAddresses(w, have, opt)
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
-			_, ok := ours[addr]
-			return ok
+			bound := have.Addresses[addr]
+			own, some := ownBinding(ours, addr, bound)
+			return some && own == bound
 		})
 	}
 	for key := range have.Servers {
@@ -149,7 +150,7 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own addresses
 // with a served port, because they will be in the ledger. These addresses must not be on kube-ipvs0. If nothing else uses the device and the
-// ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses.
+// ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses. Routes are always ours (see ownBinding).
 func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base().Sets {
@@ -167,12 +168,21 @@ func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]s
 			ours[key.Addr.Addr()] = struct{}{}
 		}
 	}
-	for addr, binding := range have.Addresses {
-		if binding == kernel.Routed || w.Base().OnlyUser && !have.HasMember(want.Seal(w.Base().Ledger, inet.FamilyOf(addr))) {
+	for addr := range have.Addresses {
+		if w.Base().OnlyUser && !have.HasMember(want.Seal(w.Base().Ledger, inet.FamilyOf(addr))) {
 			ours[addr] = struct{}{}
 		}
 	}
 	return ours
+}
+
+// ownBinding returns the part of a bound address that is ours: nothing, a route beside a foreign address of kube-ipvs0, or all of it. ours are
+// the owned addresses.
+func ownBinding(ours map[netip.Addr]struct{}, addr netip.Addr, bound kernel.Binding) (own kernel.Binding, some bool) {
+	if _, listed := ours[addr]; listed {
+		return bound, true
+	}
+	return kernel.Routed, bound.Includes(kernel.Routed)
 }
 
 // listedAddress reports whether a set of virtual addresses contains the address. The agent adds an address to the set before it binds the

@@ -147,10 +147,15 @@ func TestAddressScope(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		member  kernel.Member
+		routed  bool
 		want    []string
 		leftOne bool
 	}{
 		{name: "in neither", want: []string{}, leftOne: true},
+		{
+			name: "in neither, with a route", routed: true, leftOne: true,
+			want: []string{"ip route del local 10.96.0.9/32 dev kube-ipvs0 table local proto 117"},
+		},
 		{
 			name: "in the set of virtual addresses", member: member(vip4, "10.96.0.9"),
 			want: []string{"ip addr del 10.96.0.9/32 dev kube-ipvs0", "ipset del KIPVS-4-VIP 10.96.0.9"},
@@ -167,6 +172,9 @@ func TestAddressScope(t *testing.T) {
 			w := diff.NewTarget(clusterOf().Want())
 			converge(t, fake, w, read())
 			must(t, fake.AddAddress(bound("10.96.0.9")))
+			if test.routed {
+				must(t, fake.AddAddress(kernel.BoundAddress{Addr: bound("10.96.0.9").Addr, Binding: kernel.Routed}))
+			}
 			if test.member.Set != "" {
 				must(t, fake.AddMember(test.member))
 			}
@@ -176,6 +184,11 @@ func TestAddressScope(t *testing.T) {
 			}
 			if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; (len(left) == 1) != test.leftOne {
 				t.Errorf("got leftovers %v", left)
+			}
+			for op := range diff.Removal(w, fake.State()).All {
+				if _, is := op.Object.(kernel.DummyDevice); is && test.leftOne {
+					t.Error("a cleanup removes the device of a foreign address")
+				}
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 	ours := ownedAddresses(w, have, Options{})
 	for _, addr := range needed {
 		binding, bound := have.Addresses[addr]
-		if _, owned := ours[addr]; !owned || !bound || isClusterIP(w, have, addr) {
+		if own, some := ownBinding(ours, addr, binding); !bound || !some || own != binding || isClusterIP(w, have, addr) {
 			continue
 		}
 		for key, server := range have.Servers {

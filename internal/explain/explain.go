@@ -147,7 +147,6 @@ func (e *explaining) arrival(p *packet) {
 // address checks that the destination is local, because IPVS handles only local packets.
 func (e *explaining) address(p *packet) bool {
 	addr := p.to.Addr()
-	bound := kernel.BoundAddress{Addr: addr, Binding: e.k.Addresses[addr]}
 	switch {
 	case e.required(Addresses):
 		return true
@@ -155,7 +154,7 @@ func (e *explaining) address(p *packet) bool {
 		e.fail("route", "ip route get "+addr.String()+" from "+p.from.String(), "the kernel rejects loopback addresses as the source of packets that leave the node")
 		return false
 	case e.k.isVirtual(addr):
-		e.step("address", bound.Listed(), "local to this node; the packet is delivered here", Passes)
+		e.step("address", kernel.BoundAddress{Addr: addr, Binding: e.k.Addresses[addr]}.Listed(), "local to this node; the packet is delivered here", Passes)
 		return e.routed(p)
 	case addr.IsLoopback():
 		e.loopback(p)
@@ -176,7 +175,7 @@ func (e *explaining) address(p *packet) bool {
 	if e.ipv6Off(addr) {
 		because = ", because IPv6 is disabled there (sysctl " + kernel.IPv6Switch + " is 1)"
 	}
-	e.absent("address", bound.Listed(),
+	e.absent("address", "ip route get "+addr.String(),
 		fmt.Sprintf("the address %s is not bound to %s or another interface of this node%s; the packet is routed away", addr, kernel.Device, because))
 	return false
 }

@@ -201,6 +201,24 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestAddressStep: the step shows how the address is bound. Without a binding, the command is right whatever the setting addresses is.
+func TestAddressStep(t *testing.T) {
+	addr := netip.MustParseAddrPort(clusterIPHTTP).Addr()
+	for want, damage := range map[string]func(*world){
+		"ip addr 10.96.0.1/32 dev kube-ipvs0\n": func(*world) {},
+		"ip route local 10.96.0.1/32 dev kube-ipvs0 table local proto 117\n": func(w *world) {
+			w.kernel.Addresses[addr] = kernel.Routed
+		},
+		"ip route get 10.96.0.1\n": func(w *world) { delete(w.kernel.Addresses, addr) },
+	} {
+		w := newWorld(t, web())
+		damage(w)
+		if got := steps(w.ask(clusterIPHTTP, outside)); !strings.Contains(got, want) {
+			t.Errorf("want %q, got\n%s", want, got)
+		}
+	}
+}
+
 // TestAffinity: a persistence template binds only its own client to an endpoint, and only while the endpoint accepts
 // connections.
 func TestAffinity(t *testing.T) {

@@ -88,7 +88,7 @@ func (e *explaining) compareFrontend() {
 		return
 	}
 	if addr := f.Address.Addr(); f.Bound && !e.missing(Addresses) && !e.k.isVirtual(addr) && !e.ipv6Off(addr) {
-		e.differs("the address %s is missing on %s", addr, kernel.Device)
+		e.differs("the address %s is not bound to %s", addr, kernel.Device)
 	}
 	for _, s := range f.SetEntries {
 		if !e.missing(Sets) && !e.holds(s) {

@@ -127,7 +127,7 @@ type serverJSON struct {
 	ClientBits uint8 `json:"clientBits,omitempty"`
 	// SlowStart is the time until a new endpoint reaches its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
-	// Bound is true if the address is on kube-ipvs0, and false if the node already has the address.
+	// Bound is true if the address is bound to kube-ipvs0, and false if the node already has the address.
 	Bound        bool              `json:"bound"`
 	Destinations []destinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`

@@ -130,7 +130,11 @@ func (m *Machine) writeAddresses(ctx context.Context, w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s exists: %t\n", kernel.Device, k.Device)
 	for _, addr := range slices.SortedFunc(maps.Keys(k.Addresses), netip.Addr.Compare) {
-		fmt.Fprintln(w, map[kernel.Binding]string{kernel.OnDevice: kernel.Device, kernel.Routed: "route", kernel.BoundTwice: kernel.Device + " and route"}[k.Addresses[addr]], addr)
+		for _, b := range []kernel.Binding{kernel.OnDevice, kernel.Routed} {
+			if k.Addresses[addr].Includes(b) {
+				fmt.Fprintln(w, kernel.BoundAddress{Addr: addr, Binding: b}.Listed())
+			}
+		}
 	}
 	return errors.Join(err, unreadOf(k))
 }

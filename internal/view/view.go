@@ -279,7 +279,7 @@ type Frontend struct {
 	Owner string `json:"owner,omitempty"`
 	// Policy is the effective traffic policy, Cluster or Local.
 	Policy string `json:"policy,omitempty"`
-	// Bound is true if the address is on kube-ipvs0; other addresses are the node's own.
+	// Bound is true if the address is bound to kube-ipvs0; other addresses are the node's own.
 	Bound     bool   `json:"bound"`
 	Scheduler string `json:"scheduler,omitempty"`
 	// Affinity is the timeout of session affinity; 0 for none.

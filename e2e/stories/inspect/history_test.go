@@ -55,7 +55,7 @@ func TestBundle(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		"agent/services.txt": plainIP, "agent/history.json": "default/plain", "agent/metrics.txt": "kube_ipvs_", "kernel/ipvsadm-Ln.txt": plainIP + ":80",
-		"kernel/ipvsadm-Sn.txt": "-A -t " + plainIP, "kernel/sets.txt": plainIP, "kernel/rules.txt": "KUBE-SERVICES", "node/addresses.txt": "kube-ipvs0 " + plainIP,
+		"kernel/ipvsadm-Sn.txt": "-A -t " + plainIP, "kernel/sets.txt": plainIP, "kernel/rules.txt": "KUBE-SERVICES", "node/addresses.txt": plainIP + "/32 dev kube-ipvs0",
 		"node/sysctls.txt": "net/ipv4/ip_forward = 1",
 	} {
 		if text := read(file); !strings.Contains(text, want) {

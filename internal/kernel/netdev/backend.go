@@ -66,7 +66,7 @@ func (b *Backend) Close() error {
 	return errors.Join(b.addrs.Close(), b.routes.Close())
 }
 
-// Apply tries the operations in order. Consecutive operations on addresses share a batch.
+// Apply tries the operations in order. Consecutive operations on addresses, which must not repeat an address, share a batch: it creates first.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {

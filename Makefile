@@ -288,7 +288,7 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
 # Smaller cases come first. Modes of kube-proxy that would take too long to start are omitted.
-bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 \
+bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) kube-ipvs/50000 kube-ipvs-routes/50000 \
 	$(foreach n,1000 10000,kube-ipvs-nftables/$n) $(foreach p,ipvs-alone ipvs-conntrack kube-ipvs iptables ipvs nftables,$p/1000/packets) \
 	$(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms)
 measured = $(filter $(or $(CASES),%),$(bench_cases))

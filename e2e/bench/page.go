@@ -47,8 +47,9 @@ func read(tests []record.Test) (all []measured, err error) {
 // The cases without a program. The second is the least that a program needs to masquerade connections.
 const aloneProgram, trackedProgram = "IPVS alone", "IPVS with conntrack"
 
-// programs lists the compared programs in the order of rows and legends. "kube-ipvs nftables" is kube-ipvs with the data plane nftables.
-var programs = []string{"kube-ipvs", "kube-ipvs nftables", aloneProgram, trackedProgram, "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
+// programs lists the compared programs in the order of rows and legends. "kube-ipvs nftables" and "kube-ipvs routes" are kube-ipvs
+// with the data plane nftables, and with routes in place of addresses.
+var programs = []string{"kube-ipvs", "kube-ipvs nftables", "kube-ipvs routes", aloneProgram, trackedProgram, "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
 // table is a generated table.
 type table struct {

@@ -23,21 +23,21 @@ type program struct {
 	files []string
 }
 
-// dataPlanes contains the data planes of kube-ipvs by the name of their case.
-var dataPlanes = map[string]string{"kube-ipvs": "ipvs", "kube-ipvs-nftables": "nftables"}
+// ways contains the flags of kube-ipvs by the name of their case.
+var ways = map[string]string{"kube-ipvs": "--data-plane=ipvs", "kube-ipvs-nftables": "--data-plane=nftables", "kube-ipvs-routes": "--addresses=routes"}
 
-// programOf returns a program by its name in the Makefile: kube-ipvs with a data plane, or a mode of kube-proxy.
+// programOf returns a program by its name in the Makefile: kube-ipvs with a flag, or a mode of kube-proxy.
 func programOf(t *testing.T, name, kubeconfig string) program {
 	t.Helper()
 	root, err := upstream.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dataPlane, ours := dataPlanes[name]; ours {
+	if flag, ours := ways[name]; ours {
 		binary := filepath.Join(root, "bin", "kube-ipvs")
-		return program{strings.Replace(name, "-nft", " nft", 1), versionOf(t, binary, "version"), []string{
+		return program{strings.Replace(name, "kube-ipvs-", "kube-ipvs ", 1), versionOf(t, binary, "version"), []string{
 			cluster.AgentBinary(t), "run", "--kubeconfig", kubeconfig, "--hostname-override", nodeName,
-			"--cluster-cidr", clusterCIDR, "--conntrack-max-per-core", "0", "--data-plane", dataPlane,
+			"--cluster-cidr", clusterCIDR, "--conntrack-max-per-core", "0", flag,
 		}, []string{binary}}
 	}
 	path, err := upstream.Path(root, upstream.KubeProxy)

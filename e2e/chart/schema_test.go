@@ -119,6 +119,7 @@ func TestValuesThatAreAccepted(t *testing.T) {
 	for _, c := range []string{
 		"image: {registry: 'localhost:5000', repository: team/kube-ipvs, tag: v1.2.3-rc.1}",
 		"config: {ipvs: {scheduler: wrr, syncPeriod: 1m30s, minSyncPeriod: 0}, clusterCIDR: [10.0.0.0/8], nodePortAddresses: primary}",
+		"config: {nodePortAddresses: [primary, localhost, 10.0.0.0/8]}",
 		"config: {ipvs: {scheduler: null}, clientConnection: {qps: 7.5}}",
 		"kubeProxyConfig: {anything: {goes: [here]}}",
 		"kubeProxyConfig: {mode: ipvs, healthzBindAddress: '', metricsBindAddress: ''}",

@@ -57,7 +57,7 @@ func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
 
 // NodePortAddresses returns the addresses at which node ports are served. Nil means every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
-	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {
+	if n := c.node.NodePorts; n.All || !n.Primary && !n.Localhost && len(n.CIDRs) == 0 {
 		return nil
 	}
 	addrs := []netip.Addr{}

@@ -60,19 +60,29 @@ type Settings struct {
 	Timeouts kernel.Timeouts
 }
 
-// NodePortAddresses selects addresses of the node's interfaces. The zero value selects all.
+// NodePortAddresses selects addresses of the node's interfaces, and loopback addresses. The zero value selects all
+// addresses of the interfaces. Otherwise, an address needs only one reason to be selected.
 type NodePortAddresses struct {
-	// Primary selects only the first address of each family in the Node object.
+	// All selects every address of the interfaces.
+	All bool
+	// Primary selects the first address of each family in the Node object.
 	Primary bool
-	// CIDRs select the addresses inside the ranges. A family without a range here is not restricted.
+	// Localhost selects 127.0.0.1 and ::1.
+	Localhost bool
+	// CIDRs select the addresses inside the ranges.
 	CIDRs []netip.Prefix
 }
 
-// loopback returns the loopback addresses that the ranges select. A range must contain only loopback addresses, so
+// unrestricted reports whether all addresses of a family are selected. Ranges of one family do not restrict the other.
+func (n NodePortAddresses) unrestricted(f inet.Family) bool {
+	return n.All || !n.Primary && !n.Localhost && !slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return inet.FamilyOf(c.Addr()) == f })
+}
+
+// loopback returns the loopback addresses that are selected. A range must contain only loopback addresses, so
 // 0.0.0.0/0 selects none.
 func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
-		if slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {
+		if n.Localhost || slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {
 			selected = append(selected, a)
 		}
 	}

@@ -165,12 +165,8 @@ var settings = map[string]func(*setup, string){
 			c.addresses = append(c.addresses, netip.MustParseAddr(a))
 		}
 	},
-	// nodePortAddresses is "primary" or a list of ranges
-	"nodePortAddresses": func(c *setup, v string) {
-		if c.NodePorts.Primary = v == "primary"; !c.NodePorts.Primary {
-			c.NodePorts.CIDRs = prefixes(v)
-		}
-	},
+	// nodePortAddresses is a list of keywords and ranges
+	"nodePortAddresses": func(c *setup, v string) { c.NodePorts = nodePorts(v) },
 	// externalIPs is "off", "auto" or the allowed ranges
 	"externalIPs": func(c *setup, v string) {
 		c.ExternalIPs.Off, c.ExternalIPs.ByVersion = v == "off", v == "auto"
@@ -208,6 +204,22 @@ func bit(text string) uint8 {
 		panic(err)
 	}
 	return uint8(n)
+}
+
+func nodePorts(words string) (n compile.NodePortAddresses) {
+	for _, word := range strings.Fields(words) {
+		switch word {
+		case "all":
+			n.All = true
+		case "primary":
+			n.Primary = true
+		case "localhost":
+			n.Localhost = true
+		default:
+			n.CIDRs = append(n.CIDRs, netip.MustParsePrefix(word))
+		}
+	}
+	return n
 }
 
 func prefixes(text string) []netip.Prefix {

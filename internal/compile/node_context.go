@@ -104,17 +104,17 @@ func valueOf(object *model.Node) model.Node {
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
 
 func (n *nodeContext) nodePortAddresses(f inet.Family) []netip.Addr {
-	if n.NodePorts.Primary {
-		return slices.DeleteFunc(n.primary(f), n.excluded)
-	}
-	unrestricted := !slices.ContainsFunc(n.NodePorts.CIDRs, func(c netip.Prefix) bool { return inet.FamilyOf(c.Addr()) == f })
 	var chosen []netip.Addr
+	if n.NodePorts.Primary {
+		chosen = n.primary(f)
+	}
+	unrestricted := n.NodePorts.unrestricted(f)
 	for _, a := range n.addresses {
-		if inet.FamilyOf(a) == f && !n.excluded(a) && (unrestricted || within(n.NodePorts.CIDRs, a)) {
+		if inet.FamilyOf(a) == f && (unrestricted || within(n.NodePorts.CIDRs, a)) && !slices.Contains(chosen, a) {
 			chosen = append(chosen, a)
 		}
 	}
-	return chosen
+	return slices.DeleteFunc(chosen, n.excluded)
 }
 
 func (n *nodeContext) primary(f inet.Family) []netip.Addr {

@@ -116,7 +116,7 @@ var inapplicables = []inapplicable{
 	{field: "clientConnection.contentType", flag: "kube-api-content-type", harmless: []string{"application/vnd.kubernetes.protobuf"}, why: protobuf},
 	{field: "configSyncPeriod", flag: "config-sync-period", harmless: []string{"15m0s", "15m"}, why: "the agent does not resync periodically with the API server"},
 	{field: "iptables.localhostNodePorts", flag: "iptables-localhost-nodeports", boolean: true, harmless: []string{"true"},
-		why: "name the loopback addresses in nodePortAddresses, for example 127.0.0.1/32"},
+		why: "add localhost to nodePortAddresses, for example all,localhost"},
 	{field: "iptables.syncPeriod", flag: "iptables-sync-period", harmless: []string{"30s"}, why: otherMode + "; see ipvs.syncPeriod"},
 	{field: "iptables.minSyncPeriod", flag: "iptables-min-sync-period", harmless: []string{"1s"}, why: otherMode + "; see ipvs.minSyncPeriod"},
 	{field: "nftables.masqueradeBit", harmless: []string{"14"}, why: otherMode},

@@ -166,8 +166,8 @@ var table = []setting{
 
 	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value: func(s *Settings) value { return nodePorts(&s.NodePorts) },
-		meaning: "ranges of node addresses that serve node ports, or primary for the Node object's first address of each family (default: all); " +
-			"loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
+		meaning: "node addresses that serve node ports: a list of ranges, primary (the Node object's first address of each family), " +
+			"localhost (127.0.0.1 and ::1), and all (all except loopback addresses, the default)"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: automatic, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return onOffAuto(&s.AllowExternalIPs) },
 		meaning: "serve the addresses in spec.externalIPs: true, false, or auto, which is false if the API server is Kubernetes 1.40 or newer"},

@@ -233,28 +233,55 @@ func printRanges(list []netip.Prefix) []string {
 	return words
 }
 
+// nodePorts is a list of ranges and of kube-proxy's keywords. A keyword must not be repeated, as for kube-proxy.
 func nodePorts(at *compile.NodePortAddresses) value {
-	const primary, all = "primary", "all"
 	return value{
 		kind: kindList,
-		set: func(words []string) []invalidWord {
-			if len(words) == 1 && (words[0] == primary || words[0] == all) {
-				*at = compile.NodePortAddresses{Primary: words[0] == primary}
-				return nil
+		set: func(words []string) (invalid []invalidWord) {
+			var parsed compile.NodePortAddresses
+			for i, word := range words {
+				if keyword := nodePortKeyword(&parsed, word); keyword != nil {
+					if *keyword {
+						invalid = append(invalid, invalidWord{i, "must not be repeated"})
+					}
+					*keyword = true
+					continue
+				}
+				one, wrong := parseRanges([]string{word}, rangeRule+", or one of "+strings.Join(nodePortKeywords, ", "))
+				for _, w := range wrong {
+					invalid = append(invalid, invalidWord{i, w.rule})
+				}
+				parsed.CIDRs = append(parsed.CIDRs, one...)
 			}
-			parsed, invalid := parseRanges(words, rangeRule+", or only primary or all")
 			if invalid == nil {
-				*at = compile.NodePortAddresses{CIDRs: parsed}
+				*at = parsed
 			}
 			return invalid
 		},
-		words: func() []string {
-			if at.Primary {
-				return []string{primary}
+		words: func() (words []string) {
+			for _, word := range nodePortKeywords {
+				if *nodePortKeyword(at, word) {
+					words = append(words, word)
+				}
 			}
-			return printRanges(at.CIDRs)
+			return append(words, printRanges(at.CIDRs)...)
 		},
 	}
+}
+
+var nodePortKeywords = []string{"primary", "localhost", "all"}
+
+// nodePortKeyword returns the field that a keyword sets, or nil if the word is not a keyword.
+func nodePortKeyword(n *compile.NodePortAddresses, word string) *bool {
+	switch word {
+	case "primary":
+		return &n.Primary
+	case "localhost":
+		return &n.Localhost
+	case "all":
+		return &n.All
+	}
+	return nil
 }
 
 // quote formats words for a message. It quotes everything except numbers and durations.

@@ -238,8 +238,8 @@ func (e *explaining) loopback(p *packet) {
 		return
 	}
 	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel drops packets from a loopback address that "+
-		"leave the node; use another address of this node for the node port of Service %s, or add %s to nodePortAddresses", e.nodePort,
-		netip.PrefixFrom(p.to.Addr(), p.to.Addr().BitLen())))
+		"leave the node; use another address of this node for the node port of Service %s, or add localhost to nodePortAddresses (all,localhost if it is empty)",
+		e.nodePort))
 }
 
 // ipsets lists the agent's sets that contain the address or port. The rules match these sets.

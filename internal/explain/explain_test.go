@@ -123,7 +123,7 @@ func TestLoopbackNodePorts(t *testing.T) {
 	if e := w.ask("127.0.0.1:30080", node); e.Verdict != explain.NoService || !says(e, "explain that address instead") {
 		t.Errorf("%s\n%s", e.Verdict, steps(e))
 	}
-	if e := w.ask("[::1]:30080", "fd00:2::1"); e.Verdict != explain.Stops || !says(e, "add ::1/128 to nodePortAddresses") {
+	if e := w.ask("[::1]:30080", "fd00:2::1"); e.Verdict != explain.Stops || !says(e, "add localhost to nodePortAddresses") {
 		t.Errorf("%s\n%s", e.Verdict, steps(e))
 	}
 }

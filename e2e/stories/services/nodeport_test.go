@@ -93,7 +93,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	taken := s.node3.Serve(t, cluster.UDP, svc.NodePort(), cluster.As("a-daemon"))
 	socket := filepath.Join(t.TempDir(), "run", "agent.sock")
-	s.restartAgent(t, s.node3, "--nodeport-addresses", "0.0.0.0/0,::/0,127.0.0.0/8,::1/128", "--status-socket", socket)
+	s.restartAgent(t, s.node3, "--nodeport-addresses", "all,localhost", "--status-socket", socket)
 	for _, f := range s.FamilyList() {
 		settles(t, s.node3.Host, http, at(f), "web-2", s.node3.Addr(f))
 		reach(t, s.outside, http, svc.AtNode(s.node3, f), "web-2", s.node3.Addr(f))

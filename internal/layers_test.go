@@ -70,6 +70,10 @@ var layers = map[string]layer{
 		why:    "the loop accesses sources and kernel through interfaces, so that tests can replace them",
 	},
 	"forward": {why: "copies bytes between sockets; independent of Services and kernel objects"},
+	"localports": {
+		ours: []string{"kernel", "model", "rundir"},
+		why:  "receives ports from the loop's Reports, so that a sysctl or a file cannot delay the loop",
+	},
 	"loopback": {
 		ours: []string{"compile", "forward", "inet", "model"},
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
@@ -108,8 +112,8 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
-			"nodelock", "preflight", "startuptaint", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
+		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "localports", "loopback", "forward", "memory",
+			"model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},

@@ -22,6 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/localports"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
@@ -367,5 +368,34 @@ func TestPreflightCompare(t *testing.T) {
 	}
 	if _, stderr, status := s.call(t, withFlags("preflight", "--compare", "--manifests", "testdata/none")...); status != 1 || !strings.Contains(stderr, "testdata/none") {
 		t.Errorf("no manifests: status %d, %s", status, stderr)
+	}
+}
+
+// TestCleanupReleasesPorts: cleanup removes the node ports that the agent has reserved, and no other reserved ports.
+func TestCleanupReleasesPorts(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "reserved-ports")
+	if err := os.WriteFile(record, []byte("30080,30090\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reserved := kernel.Ports{{First: 8080, Last: 8080}, {First: 30080, Last: 30080}}
+	s := newMachine(t)
+	s.SourcePorts = localports.Host{
+		Record:   func() (string, error) { return record, nil },
+		Reserved: func() (kernel.Ports, error) { return reserved, nil },
+		Reserve:  func(ports kernel.Ports) error { reserved = ports; return nil },
+	}
+	const note = "the agent has added 30080 to the sysctl net.ipv4.ip_local_reserved_ports"
+	for _, step := range []struct {
+		args         []string
+		after, notes string
+	}{
+		{[]string{"cleanup", "--dry-run"}, "8080,30080", note},
+		{[]string{"cleanup"}, "8080", note},
+		{[]string{"cleanup"}, "8080", ""},
+	} {
+		_, stderr, status := s.call(t, withFlags(step.args...)...)
+		if status != 0 || reserved.String() != step.after || strings.Contains(stderr, note) != (step.notes != "") {
+			t.Errorf("%v: status %d, %s reserved, %s", step.args, status, reserved, stderr)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,9 @@ belong to another program. Run this command while the agent is running. cleanup 
 no agent has completed a sync, or if it finds signs of a running kube-proxy: its process, its health port
 10256, or rules that it has just written.
 
-cleanup does not reset sysctls: their previous values are unknown.`,
+cleanup removes the node ports that the agent has added to the sysctl
+net.ipv4.ip_local_reserved_ports. It does not reset other sysctls: their previous values are
+unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services\n" +
 			"  kube-ipvs cleanup --kube-proxy-leftovers --dry-run",
 		Args: noArguments,
@@ -77,8 +80,24 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 	}
 	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
 		sayNFTables(cmd, node)
-		return how.finish(cmd, c, refusal)
+		if err := how.finish(cmd, c, refusal); err != nil {
+			return err
+		}
+		return how.releasePorts(cmd.ErrOrStderr(), m)
 	})
+}
+
+// releasePorts removes the node ports that the agent has reserved.
+func (how cleaning) releasePorts(notes io.Writer, m *machine.Machine) error {
+	ports, err := m.SourcePorts.Added()
+	if err != nil || len(ports) == 0 {
+		return err
+	}
+	fmt.Fprintf(notes, "kube-ipvs: the agent has added %s to the sysctl net.ipv4.ip_local_reserved_ports\n", ports)
+	if how.DryRun {
+		return nil
+	}
+	return m.SourcePorts.Release()
 }
 
 // finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.

@@ -44,6 +44,7 @@ type Settings struct {
 	PodInterfacePrefix string
 
 	NodePorts        compile.NodePortAddresses
+	ReserveNodePorts bool
 	AllowExternalIPs string
 	ExternalIPRanges []netip.Prefix
 	ExternalIPAtNode string

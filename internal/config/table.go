@@ -168,6 +168,10 @@ var table = []setting{
 		value: func(s *Settings) value { return nodePorts(&s.NodePorts) },
 		meaning: "node addresses that serve node ports: a list of ranges, primary (the Node object's first address of each family), " +
 			"localhost (127.0.0.1 and ::1), and all (all except loopback addresses, the default)"},
+	{path: "reserveNodePorts", flag: "reserve-node-ports", byDefault: "true", applies: afterRestart,
+		value: func(s *Settings) value { return boolean(&s.ReserveNodePorts) },
+		meaning: "with IPVS, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
+			"so that this node's own connections do not use them as source ports"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: automatic, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return onOffAuto(&s.AllowExternalIPs) },
 		meaning: "serve the addresses in spec.externalIPs: true, false, or auto, which is false if the API server is Kubernetes 1.40 or newer"},

@@ -99,9 +99,10 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loopConfig.Compile = node.Config(settings)
 	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
 	loopConfig.Checked = observer.Checked
+	ports := newNodePorts(loopbacks, cfg.Machine.SourcePorts, settings, node.Mode)
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
-		loopbacks.Update(r.LoopbackAddresses, loopbackPorts(&r))
+		ports.observe(&r)
 		if r.Complete() {
 			isReady()
 		}
@@ -118,7 +119,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials
-	group.Go(func() error { loopbacks.Run(ctx, loopbackProblem(observer)); return nil })
+	group.Go(func() error { ports.run(ctx, observer, log); return nil })
 	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })

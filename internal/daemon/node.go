@@ -16,6 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/localports"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
@@ -32,11 +33,15 @@ type Machine struct {
 	// describes that process.
 	Lock           func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
+	// SourcePorts gives access to the sysctls for the source ports of the node's own connections.
+	SourcePorts localports.Host
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
-	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM}
+	return Machine{
+		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM, SourcePorts: thisHost(),
+	}
 }
 
 // Kernel gives the agent and the commands access to a node's kernel.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,21 +158,5 @@ func (f *Facts) readLeftovers(h reader) {
 
 // parsePorts reads "8080,9000-9010", and "32768 60999" with spaces.
 func parsePorts(text string) (kernel.Ports, error) {
-	var ports kernel.Ports
-	for part := range strings.SplitSeq(strings.Join(strings.Fields(text), "-"), ",") {
-		if part == "" {
-			continue
-		}
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.ParseUint(first, 10, 16)
-		to, err2 := strconv.ParseUint(last, 10, 16)
-		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("%q is not a port range: %w", part, err)
-		}
-		ports = append(ports, kernel.PortRange{First: uint16(from), Last: uint16(to)})
-	}
-	return ports, nil
+	return kernel.ParsePorts(strings.Join(strings.Fields(text), "-"))
 }

@@ -122,17 +122,21 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 var defaultNodePorts = kernel.PortRange{First: 30000, Last: 32767}
 
 // checkLocalPorts finds node ports in the range of local ports. If a connection from this node uses a node port as its
-// source port, the replies go to the Service.
+// source port, IPVS sends the replies to a Service. An agent that guards node ports reserves each of them.
 func checkLocalPorts(f Facts) []finding.Finding {
+	if f.View != nil && f.View.Node.Mode.NFTablesBalances() {
+		return nil
+	}
 	free, sysctls, _ := f.freePorts()
+	guarded := f.View != nil && f.View.Node.Setting("reserveNodePorts", "true") == "true"
 	var evidence []string
 	for _, r := range free {
-		if first, last := max(r.First, defaultNodePorts.First), min(r.Last, defaultNodePorts.Last); first <= last {
+		if first, last := max(r.First, defaultNodePorts.First), min(r.Last, defaultNodePorts.Last); first <= last && !guarded {
 			evidence = append(evidence, fmt.Sprintf("the ports %d-%d are also in the default range of node ports", first, last))
 		}
 	}
 	for _, port := range f.NodePorts {
-		if free.Contain(port) && (port < defaultNodePorts.First || port > defaultNodePorts.Last) {
+		if free.Contain(port) && (guarded || port < defaultNodePorts.First || port > defaultNodePorts.Last) {
 			evidence = append(evidence, fmt.Sprintf("a Service has the node port %d", port))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // surroundings lists defects outside the agent: networks, credentials, other programs.
@@ -101,8 +102,19 @@ var surroundings = []breakage{
 		n.link(kernel.Interface{Name: "eth1", Kind: "device", MTU: 1500, Up: true, Master: "br1"})
 		n.files["/proc/sys/net/ipv4/conf/br1/rp_filter"] = "1\n"
 	}, finding.Warning, []string{"br1/rp_filter = 1"}},
-	{"local ports over node ports", func(_ *testing.T, n *node) { n.files["/proc/sys/"+localPorts] = "1024\t65535\n" }, finding.Warning,
-		[]string{"ip_local_port_range = 1024 65535", "30000-32767", "ip_local_reserved_ports=30000-32767"}},
+	{"local ports over node ports, without the guard", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+localPorts] = "1024\t65535\n"
+		n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: "reserveNodePorts", Value: "false"})
+	}, finding.Warning, []string{"ip_local_port_range = 1024 65535", "30000-32767", "ip_local_reserved_ports=30000-32767"}},
+	{"local ports over node ports, and nftables balances", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+localPorts], n.NodePorts, n.View.Node.Mode = "1024\t65535\n", []uint16{30080}, kernel.NFTablesOnly
+	}, "", nil},
+	{"guarded node port", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+localPorts], n.files["/proc/sys/"+reservedPorts], n.NodePorts = "1024\t65535\n", "30080\n", []uint16{30080}
+	}, "", nil},
+	{"node port that the guard has not reserved", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+localPorts], n.NodePorts = "1024\t65535\n", []uint16{30080}
+	}, finding.Warning, []string{"a Service has the node port 30080"}},
 	{"reserved node ports", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+localPorts], n.files["/proc/sys/"+reservedPorts] = "1024\t65535\n", "8080,30000-32767\n"
 	}, "", nil},

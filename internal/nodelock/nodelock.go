@@ -13,10 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
+	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
@@ -74,12 +72,11 @@ type place struct {
 // network namespace. The holder never removes the file, because that would race with the next holder. A reboot
 // empties /run.
 func thisNode() (place, error) {
-	var ns unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
-		return place{}, fmt.Errorf("acquire the node lock: find the network namespace: %w", err)
+	path, err := rundir.OfThisNetwork("node-", ".lock")
+	if err != nil {
+		return place{}, fmt.Errorf("acquire the node lock: %w", err)
 	}
-	name := "node-" + strconv.FormatUint(ns.Ino, 10) + ".lock"
-	return place{rundir.Default, name, agentSocket, socketPatience}, nil
+	return place{filepath.Dir(path), filepath.Base(path), agentSocket, socketPatience}, nil
 }
 
 func (p place) tryAcquire() (*Lock, error) {

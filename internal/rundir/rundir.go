@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -36,6 +38,20 @@ func Make(dir string) error {
 		return fmt.Errorf("the directory %s has mode %#o, so other users can write to it; use mode 0700 (chmod 700 %s)", dir, mode.Perm(), dir)
 	}
 	return nil
+}
+
+// OfThisNetwork returns the path of a file for the network namespace of this process. Kernel tables and many sysctls are
+// per network namespace.
+func OfThisNetwork(prefix, suffix string) (string, error) {
+	info, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", errors.New("find the network namespace: it has no inode")
+	}
+	return filepath.Join(Default, prefix+strconv.FormatUint(stat.Ino, 10)+suffix), nil
 }
 
 // Owner returns the user that owns a file.

@@ -215,3 +215,12 @@ func add(a, b nlbatch.Stats) nlbatch.Stats {
 
 // LocalPorts returns the port range that this node's own connections use. On error, it returns the kernel's default.
 func LocalPorts() (kernel.Ports, error) { return netdev.LocalPorts() }
+
+// LocalPortRange returns the ports from which the kernel chooses the source ports of this node's own connections.
+func LocalPortRange() (kernel.Ports, error) { return netdev.LocalPortRange() }
+
+// ReservedPorts returns the ports that the kernel does not choose.
+func ReservedPorts() (kernel.Ports, error) { return netdev.ReservedPorts() }
+
+// ReservePorts replaces the ports that the kernel does not choose.
+func ReservePorts(ports kernel.Ports) error { return netdev.ReservePorts(ports) }

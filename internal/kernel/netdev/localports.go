@@ -3,58 +3,91 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"strconv"
+	"os"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
+const (
+	localPortRange = "net/ipv4/ip_local_port_range"
+	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
+)
+
 // LocalPorts returns the source ports that the kernel chooses for this node's own connections. On error, it returns
 // the kernel's default.
 func LocalPorts() (kernel.Ports, error) {
-	chosen, err := ownSysctls.read("net/ipv4/ip_local_port_range")
+	all, err := LocalPortRange()
 	if err != nil {
 		return kernel.DefaultLocalPorts, err
 	}
-	reserved, err := ownSysctls.read("net/ipv4/ip_local_reserved_ports")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	reserved, err := ReservedPorts()
+	if err != nil {
 		return kernel.DefaultLocalPorts, err
 	}
-	return localPorts(chosen, reserved)
+	return all.Without(reserved), nil
 }
 
-// localPorts parses a range such as "32768 60999", and reserved ports such as "8080,9000-9010".
-func localPorts(chosen, reserved string) (kernel.Ports, error) {
-	all, err := parsePorts(strings.Join(strings.Fields(chosen), "-"))
-	if err == nil && len(all) != 1 {
-		err = fmt.Errorf("it has %d ranges", len(all))
-	}
-	if err != nil {
-		return kernel.DefaultLocalPorts, fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %q, not two ports: %w", chosen, err)
-	}
-	without, err := parsePorts(reserved)
-	if err != nil {
-		return kernel.DefaultLocalPorts, fmt.Errorf("sysctl net.ipv4.ip_local_reserved_ports: %w", err)
-	}
-	return all.Without(without), nil
+// LocalPortRange returns the ports from which the kernel chooses source ports, including the reserved ones.
+func LocalPortRange() (kernel.Ports, error) { return ownSysctls.localPortRange() }
+
+// ReservedPorts returns the ports that the kernel does not choose.
+func ReservedPorts() (kernel.Ports, error) { return ownSysctls.reservedPorts() }
+
+// ReservePorts replaces the ports that the kernel does not choose.
+func ReservePorts(ports kernel.Ports) error {
+	return chooseSysctls(mountedSysctls, ownSysctls).reservePorts(ports)
 }
 
-func parsePorts(list string) (ports kernel.Ports, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		if text == "" {
-			continue
-		}
-		first, last, isRange := strings.Cut(text, "-")
-		if !isRange {
-			last = first
-		}
-		from, err1 := strconv.ParseUint(first, 10, 16)
-		to, err2 := strconv.ParseUint(last, 10, 16)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("%q is not a range of ports: %w", text, err)
-		}
-		ports = append(ports, kernel.PortRange{First: uint16(from), Last: uint16(to)})
+func (t sysctlTree) localPortRange() (kernel.Ports, error) {
+	text, err := t.read(localPortRange)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := kernel.ParsePorts(strings.Join(strings.Fields(text), "-"))
+	if err == nil && len(ports) != 1 {
+		err = fmt.Errorf("it has %d ranges", len(ports))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sysctl net.ipv4.ip_local_port_range is %q, not two ports: %w", text, err)
 	}
 	return ports, nil
+}
+
+// longestList is enough for every second port.
+const longestList = 1 << 18
+
+// reservedPorts uses one long read: the kernel puts as much of the list into it as there is room, and nothing into the next read.
+func (t sysctlTree) reservedPorts() (kernel.Ports, error) {
+	f, err := os.Open(t.path(reservedPorts))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read sysctl %s: %w", reservedPorts, err)
+	}
+	list := make([]byte, longestList)
+	n, err := f.Read(list)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	var ports kernel.Ports
+	if err = errors.Join(err, f.Close()); err == nil {
+		ports, err = kernel.ParsePorts(strings.TrimSpace(string(list[:n])))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read sysctl %s: %w", reservedPorts, err)
+	}
+	return ports, nil
+}
+
+func (t sysctlTree) reservePorts(ports kernel.Ports) error {
+	s := kernel.SysctlSetting{Name: reservedPorts, Value: ports.String()}
+	// Without the line feed, an empty list would not be written at all.
+	if err := t.writeFile(kernel.SysctlSetting{Name: s.Name, Value: s.Value + "\n"}); err != nil {
+		return explainSysctl(s, t.fixed(s.Name), err)
+	}
+	return nil
 }

@@ -23,6 +23,8 @@ type Agent struct {
 	// startup serves this node until the source has synced.
 	startup *startup
 	reports *reports
+	// moved is called once the rules of a new data plane are in the kernel; nil if the agent is not moving.
+	moved func()
 }
 
 // New returns an agent; Run starts it.

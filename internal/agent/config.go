@@ -27,7 +27,8 @@ type Source interface {
 type Kernel interface {
 	// Read returns kube-ipvs's own objects, and other programs' objects that affect them. On error, the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// AdoptRecords copies the owner records of an earlier run from the other rule layer into this one.
+	// AdoptRecords copies the owner records of an earlier run from the other rule layer into this one. If nftables balanced until now and IPVS is to
+	// take over, it also copies the virtual servers to IPVS.
 	AdoptRecords(context.Context) error
 	// Audit reads the same state as Read. It returns the differences from the previous audit and the requested parts.
 	// After an error, the next audit returns everything. Unlike the other methods, it may be called while another
@@ -82,7 +83,9 @@ type Config struct {
 	// AddressesChanged signals that the node's addresses or networks may have changed. It may be nil.
 	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
-	Reload  <-chan Reload
+	Reload <-chan Reload
+	// Move delivers another data plane for this node. It may be nil.
+	Move    <-chan Move
 	Observe func(Report)
 	// CompleteSource is true if the first list is always complete, because it comes from this node.
 	CompleteSource bool

@@ -25,6 +25,8 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-a.cfg.AddressesChanged:
 			a.reader.moved, a.startup.lastKnown.moved = true, true
 			a.schedule.Request()
+		case m := <-a.moves():
+			a.move(m)
 		case r := <-a.cfg.Reload:
 			a.planner.changedSettings = append(a.planner.changedSettings, r.Changed...)
 			a.reload(r.Settings)

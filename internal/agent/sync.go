@@ -23,6 +23,7 @@ func (a *Agent) sync(ctx context.Context) {
 		return // the agent is stopping, which may have caused the error
 	}
 	a.finish(s, plan, err)
+	a.endMove(s.report)
 	a.oldRules.start(ctx, a.background, a.reader.kernel, s.report, a.schedule.Request)
 }
 

@@ -13,6 +13,8 @@ import (
 // Facts are the inputs that may have changed. A nil field means no change.
 type Facts struct {
 	Settings *Settings
+	// Mode is the new mode, if the node moves to another one while the agent runs.
+	Mode *kernel.Mode
 	// Addresses are the addresses of the node's interfaces, except for kube-ipvs0. Network contains the addresses that the node's networks
 	// need, such as gateways and broadcast addresses.
 	Addresses []netip.Addr
@@ -42,6 +44,11 @@ func (c *Cluster) Apply(f Facts, touched *want.Touched) []model.ServiceID {
 func (c *Cluster) Learn(f Facts) {
 	if f.Settings != nil {
 		c.node.Settings = *f.Settings
+	}
+	if f.Mode != nil {
+		c.node.Mode = *f.Mode
+	}
+	if f.Settings != nil || f.Mode != nil {
 		c.baseChanges()
 		c.affects(everyService)
 	}

@@ -52,6 +52,7 @@ type Kernel struct {
 	auditor    *auditor
 	summarizer *summarizer
 	forgetter  *balance.Forgetter // nil if IPVS does the load balancing
+	adopter    *adopter           // nil if rules are in iptables
 	writes     *wire.Writes       // to nftables
 }
 
@@ -74,6 +75,7 @@ func Open(cfg Config) (*Kernel, error) {
 		if b, balances := k.balancer.(*balance.Balancer); balances {
 			k.forgetter, errs[5] = b.Forgetter(k.writes)
 		}
+		k.adopter = newAdopter(k, cfg)
 		for _, w := range []any{k.nft, k.sets, k.balancer} {
 			if w, writes := w.(interface{ AttributeTo(*wire.Writes) }); writes && cfg.Mode.RulesInNFTables() {
 				w.AttributeTo(k.writes)

@@ -245,11 +245,22 @@ func position(first []string, name string) int {
 }
 
 // AdoptRecords copies the agent's records to the current rule layer. Without the records, the agent would treat its own virtual servers as
-// foreign.
+// foreign. If the node moves to another data plane, it then copies the virtual servers.
 func (k *Kernel) AdoptRecords(ctx context.Context) error {
-	if !k.old.hasRecords() {
-		return nil
+	if k.old.hasRecords() {
+		if err := k.adoptRecords(ctx); err != nil {
+			return fmt.Errorf("adopt the owner records of an earlier run: %w", err)
+		}
 	}
+	if k.adopter != nil {
+		if err := k.adopter.adopt(ctx, true); err != nil {
+			return fmt.Errorf("copy virtual servers from the other data plane: %w", err)
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) adoptRecords(ctx context.Context) error {
 	sets, members, err := k.members(ctx, k.setPrefix)
 	if err != nil {
 		return err
@@ -260,10 +271,7 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("adopt the owner records of an earlier run: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Read is like reader.Read, but before AdoptRecords, the state also contains the records of an earlier run.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -221,15 +222,15 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 	return all, nil
 }
 
-// brokenScheduler marks a frontend whose elements or chains another program changed. diff then writes the frontend again.
-const brokenScheduler = "broken"
+// BrokenScheduler marks a frontend whose elements or chains another program changed. diff then writes the frontend again.
+const BrokenScheduler = "broken"
 
 func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
 	if f.frontend != nil {
 		return f.frontend.observed(limits), true
 	}
 	s := kernel.ObservedServer{Server: f.recorded}
-	s.Scheduler = brokenScheduler
+	s.Scheduler = BrokenScheduler
 	return s, f.recorded.Key.Addr.IsValid()
 }
 
@@ -352,4 +353,21 @@ func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
 		n += sets[name].Elements
 	}
 	return n, err
+}
+
+// Records counts the recorded clients of all frontends with affinity.
+func (b *Balancer) Records(ctx context.Context) (n int, err error) {
+	existing, err := b.conn.Sets(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read maps: %w", err)
+	}
+	for name := range existing {
+		if !strings.HasPrefix(name, clients) {
+			continue
+		}
+		if err := b.conn.Elements(ctx, wire.Set(name), func(wire.Element) error { n++; return nil }); err != nil && !errors.Is(err, unix.ENOENT) {
+			return n, fmt.Errorf("count %s: %w", name, err)
+		}
+	}
+	return n, nil
 }

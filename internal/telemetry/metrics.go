@@ -58,8 +58,8 @@ type metrics struct {
 	source       Source
 	loopback     func() forward.Counts
 	tables       tables // nil if they are not read
-	// dataPlane and rules are empty while the agent waits for the node lock.
-	dataPlane, rules string
+	// mode is nil while the agent waits for the node lock.
+	mode *mode
 
 	families []inet.Family
 	// countedIn contains the noLocal series in which each Service is counted. Only the loop uses it.
@@ -183,7 +183,7 @@ func newMetrics(cfg Config) *metrics {
 		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
-		loopback:     cfg.Loopback, tables: cfg.Tables, dataPlane: cfg.DataPlane, rules: cfg.Rules,
+		loopback:     cfg.Loopback, tables: cfg.Tables, mode: newMode(cfg.DataPlane, cfg.Rules),
 		families:  cfg.Families,
 		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
@@ -271,7 +271,7 @@ func (m *metrics) register(r prometheus.Registerer) {
 	m.client.register(r)
 	m.source.register(r)
 	registerLoopback(r, m.loopback)
-	registerMode(r, m.dataPlane, m.rules)
+	m.mode.register(r)
 	if m.tables != nil {
 		r.MustRegister(m.tables)
 	}

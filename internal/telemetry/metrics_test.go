@@ -187,7 +187,7 @@ func complete() *metrics {
 func exposition(t *testing.T, m *metrics) string {
 	t.Helper()
 	response := httptest.NewRecorder()
-	metricsHandler(registryOf(m), testConfig()).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(registryOf(m), testConfig(), m.mode).ServeHTTP(response, httptest.NewRequest("GET", "/metrics", nil))
 	return response.Body.String()
 }
 

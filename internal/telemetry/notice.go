@@ -34,7 +34,8 @@ var (
 	aboutNode       = topic{"SyncNode", "NodeProblem", "NodeProblemResolved"}
 	aboutFamily     = topic{"Start", "FamilyNotServed", ""}
 	aboutFailing    = topic{"SyncNode", "SyncFailing", "SyncRecovered"}
-	aboutStart      = topic{"Start", "", "Starting"} // always Normal
+	aboutStart      = topic{"Start", "", "Starting"}            // always Normal
+	aboutMove       = topic{"SyncNode", "", "DataPlaneChanged"} // always Normal
 )
 
 type notice struct {
@@ -49,7 +50,7 @@ func (n notice) opposite() notice { return notice{n.topic, n.problem, !n.resolve
 func (n notice) ofNode() bool { return n.problem.Service == (model.ServiceID{}) }
 
 func (n notice) text() string {
-	if n.topic == aboutStart {
+	if n.topic.warning == "" {
 		return n.problem.Reason
 	}
 	if n.resolved {

@@ -97,11 +97,11 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
+func metricsHandler(registry *prometheus.Registry, cfg Config, mode *mode) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") })
-	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, cfg.DataPlane) })
+	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, mode.plane()) })
 	if cfg.Configuration != nil {
 		mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) { writeConfiguration(w, cfg.Configuration) })
 	}

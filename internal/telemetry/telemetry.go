@@ -27,7 +27,7 @@ type Config struct {
 	// each is not served.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
-	// DataPlane is ipvs or nftables, and Rules is iptables or nftables.
+	// DataPlane is ipvs or nftables until Moved is called. Rules is iptables or nftables.
 	DataPlane, Rules string
 	Source           Source
 	Traffic          Traffic
@@ -85,7 +85,7 @@ func New(cfg Config) (*Telemetry, error) {
 		Log:       cfg.Log,
 	})
 	t.problems = newNodeProblems(cfg.Node, t.events, t.metrics)
-	t.servers = newServers(cfg, t.health.handler(t.metrics), metricsHandler(registry, cfg))
+	t.servers = newServers(cfg, t.health.handler(t.metrics), metricsHandler(registry, cfg, t.metrics.mode))
 	for _, s := range t.servers {
 		s.problems = t.problems
 	}

@@ -279,7 +279,7 @@ func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	registry := prometheus.NewRegistry()
 	m.register(registry)
 	m.observe(&r)
-	handler := metricsHandler(registry, cfg)
+	handler := metricsHandler(registry, cfg, nil)
 	return func() string {
 		response, request := httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil)
 		request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")

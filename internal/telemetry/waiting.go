@@ -26,7 +26,7 @@ func NewWaiting(cfg Config) *Waiting {
 	registry := prometheus.NewRegistry()
 	metrics.register(registry)
 	registerRuntime(registry)
-	return &Waiting{health, newServers(cfg, health.handler(metrics), metricsHandler(registry, cfg))}
+	return &Waiting{health, newServers(cfg, health.handler(metrics), metricsHandler(registry, cfg, metrics.mode))}
 }
 
 // For sets the reason for waiting.

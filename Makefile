@@ -371,6 +371,8 @@ real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 real_api_tests := $(services):TestFamilies|TestHostileNeighbors
 # Tests of features that are missing where nftables balances.
 ipvs_tests := $(services):TestBridge|TestIsolation
+# Tests that begin without IPVS, and pause.
+move_tests := $(services):TestMoveToIPVS
 # docs/known-limits.md lists what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, the programs of iptables, limits of settings, packet traces.
@@ -411,14 +413,14 @@ gate_recording = recording='$(ran) test $(gate)/host.jsonl'
 parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-real-api gate-rules gate-data-plane gate-accepted
 .PHONY: $(parts)
 gate-stories:
-	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(real_api_tests) $(real_clock_tests) $(firewall_tests))' OUT=$(gate)/stories
+	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(real_clock_tests) $(firewall_tests))' OUT=$(gate)/stories
 gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
 gate-rules: # each kind of Service without iptables, and with routes instead of addresses
 	+@$(sub) e2e $(virtual) API=small RULES=nftables ADDRESSES=routes PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 gate-data-plane: # all stories of Services without IPVS
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='./e2e/stories/scale:TestFaultsOnTheKernel $(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='./e2e/stories/scale:TestFaultsOnTheKernel $(services) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))|TestMoveToIPVS' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 	+@$(sub) e2e $(virtual) PKG=./e2e/differential:TestDataPlanes OUT=$(gate)/data-planes
 gate-real-api:
@@ -435,7 +437,7 @@ gate-accepted: gate-stories gate-gaps # a real API server accepts what these gav
 .PHONY: stories
 stories: ## Run every story in any lab, such as LAB=qemu KERNEL=6.12: those of gaps with pauses, and a few with a real API server
 	+@status=0; \
-		$(sub) e2e API=small PKG='$(addprefix ./e2e/,stories/services stories/schedulers stories/coexist stories/inspect testbed/cluster) $(addprefix -,$(gap_tests) $(real_api_tests) $(firewall_tests))' OUT='$(stories_out)/small' || status=1; \
+		$(sub) e2e API=small PKG='$(addprefix ./e2e/,stories/services stories/schedulers stories/coexist stories/inspect testbed/cluster) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(firewall_tests))' OUT='$(stories_out)/small' || status=1; \
 		$(sub) e2e API=small PAUSE=1 PKG='$(gap_tests)' OUT='$(stories_out)/gaps' || status=1; \
 		$(sub) e2e PKG='$(real_api_tests)' OUT='$(stories_out)/real-api' || status=1; exit $$status
 stories_out = $(or $(OUT),$(CURDIR)/.cache/stories)

@@ -68,7 +68,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
-	defer node.Close(log)
+	nodes := newNodes(node)
+	defer func() { nodes.current().Close(log) }()
 	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
 	source, err := openSource(settings, node.host.NodeName, cfg.Version, log)
 	if err != nil {
@@ -76,13 +77,13 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	last := openSnapshot(settings, node.host.NodeName, source, log)
 	current := newCurrent(cfg.Loaded)
-	traffic, err := openTraffic(settings, node.Mode)
+	traffic, err := openTraffic(settings, nodes)
 	if err != nil {
 		return err
 	}
 	defer traffic.close(log)
 	loopbacks := loopback.New(forward.DefaultLimits)
-	observer, err := openTelemetry(ctx, cfg, current, node, source, last, traffic, loopbacks)
+	observer, err := openTelemetry(ctx, cfg, current, nodes, source, last, traffic, loopbacks)
 	if err != nil {
 		return err
 	}
@@ -90,16 +91,13 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	if err != nil {
 		return err
 	}
-	for _, p := range startProblems(node, settings, second) {
-		observer.SetProblem(p)
-	}
-	drift, moved, ready, reload := newSignal(), newSignal(), make(chan struct{}), make(chan agent.Reload)
+	reportStart(observer.SetProblem, node, settings, second)
+	drift, moved, ready, reload, moves := newSignal(), newSignal(), make(chan struct{}), make(chan agent.Reload), make(chan agent.Move)
 	isReady := sync.OnceFunc(func() { close(ready) }) // after the first complete sync
 	loopConfig := loopSettings(settings)
-	loopConfig.Compile = node.Config(settings)
-	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload
+	loopConfig.Compile, loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload, loopConfig.Move = node.Config(settings), drift, moved, reload, moves
 	loopConfig.Checked = observer.Checked
-	ports := newNodePorts(loopbacks, cfg.Machine.SourcePorts, settings, node.Mode)
+	ports := newNodePorts(loopbacks, cfg.Machine.SourcePorts, settings, nodes)
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
 		ports.observe(&r)
@@ -112,7 +110,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 
 	node.Kernel.LimitWaits()
 	answers := &statusServer{
-		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
+		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, nodes: nodes, source: source, problems: observer.Problems,
 		snapshot: last,
 	}
 	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.Mode.RulesInNFTables()}
@@ -120,7 +118,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials
 	group.Go(func() error { ports.run(ctx, observer, log); return nil })
-	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
+	moving := &mover{machine: cfg.Machine, nodes: nodes, current: current, to: moves, drift: drift, moved: moved, telemetry: observer, log: log}
+	group.Go(func() error { moving.run(ctx); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })
 	group.Go(func() error { memory.Run(ctx, ready, os.Getenv, log); return nil })
@@ -132,14 +131,13 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	return err
 }
 
-func startProblems(node *Node, settings *config.Settings, second error) (all []model.Problem) {
+func reportStart(set func(model.Problem), node *Node, settings *config.Settings, second error) {
 	if second != nil {
-		all = append(all, secondAgent(second))
+		set(secondAgent(second))
 	}
 	if node.Mode.NFTablesBalances() && settings.DataPlane == kernel.DataPlaneAuto {
-		all = append(all, withoutIPVS(node.WhyDataPlane))
+		set(withoutIPVS(node.WhyDataPlane))
 	}
-	return all
 }
 
 func secondAgent(why error) model.Problem {
@@ -151,9 +149,9 @@ func secondAgent(why error) model.Problem {
 
 func withoutIPVS(why string) model.Problem {
 	return model.Problem{
-		Field: "--data-plane", Value: kernel.DataPlaneAuto,
+		Field: dataPlaneField, Value: kernel.DataPlaneAuto,
 		Reason: "nftables balances connections, because " + why + ": at random by weight, without schedulers, connection limits or counts",
-		Remedy: "load the module ip_vs and restart the agent, or use --data-plane=nftables to accept this",
+		Remedy: kernel.LoadModule("ip_vs") + "; the agent then moves to IPVS; or use --data-plane=nftables to accept this",
 	}
 }
 

@@ -24,19 +24,20 @@ func thisHost() localports.Host {
 type nodePorts struct {
 	loopbacks *loopback.Ports
 	guard     *localports.Guard
-	guarded   bool
+	reserve   bool
+	nodes     *nodes
 }
 
-// newNodePorts returns node ports that are reserved only with IPVS. Where nftables balances, a reply never reaches the rules for new
-// connections. The guard then releases the ports that an earlier agent has reserved.
-func newNodePorts(loopbacks *loopback.Ports, host localports.Host, settings *config.Settings, mode kernel.Mode) *nodePorts {
-	return &nodePorts{loopbacks, localports.NewGuard(host), settings.ReserveNodePorts && !mode.NFTablesBalances()}
+func newNodePorts(loopbacks *loopback.Ports, host localports.Host, settings *config.Settings, nodes *nodes) *nodePorts {
+	return &nodePorts{loopbacks, localports.NewGuard(host), settings.ReserveNodePorts, nodes}
 }
 
+// observe reserves node ports only with IPVS. Where nftables balances, a reply never reaches the rules for new connections. The guard then
+// releases the ports that an earlier agent has reserved.
 func (p *nodePorts) observe(r *agent.Report) {
 	ports := loopbackPorts(r)
 	p.loopbacks.Update(r.LoopbackAddresses, ports)
-	if !p.guarded {
+	if !p.reserve || p.nodes.current().Mode.NFTablesBalances() {
 		ports = nil
 	}
 	p.guard.Update(ports, r.Complete())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,6 +30,8 @@ type Machine struct {
 	// of the node's own connections.
 	Check func(context.Context, preflight.Needs) preflight.Result
 	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
+	// HasIPVS reports whether IPVS is in the kernel now. It does not load the module.
+	HasIPVS func() bool
 	// Lock waits for the node lock. While another process holds the lock, Lock calls waiting with an error that
 	// describes that process.
 	Lock           func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
@@ -40,7 +43,8 @@ type Machine struct {
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
 	return Machine{
-		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM, SourcePorts: thisHost(),
+		Check: preflight.Check, Open: openThisKernel, HasIPVS: live.IPVSLoaded, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM,
+		SourcePorts: thisHost(),
 	}
 }
 
@@ -50,6 +54,9 @@ type Kernel interface {
 	Watch(ctx context.Context, disturbed, moved func())
 	// LimitWaits limits the time that a call waits for the iptables lock.
 	LimitWaits()
+	// PrepareMove copies virtual servers from nftables to IPVS, and counts the clients whose affinity the move will lose. After an error, it
+	// removes the copies.
+	PrepareMove(context.Context) (clients int, err error)
 	Close() error
 }
 
@@ -58,6 +65,9 @@ type Node struct {
 	preflight.Choice
 	Kernel Kernel
 	host   compile.Host
+	// watching ends after stopWatching is called; nil if the kernel is not watched.
+	watching     sync.WaitGroup
+	stopWatching context.CancelFunc
 }
 
 // errUnfit means that the machine lacks something that every Service needs.
@@ -125,7 +135,8 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	if err != nil {
 		return nil, err
 	}
-	return &Node{found.Choice, opened, compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode, LocalPorts: ports}}, nil
+	host := compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode, LocalPorts: ports}
+	return &Node{Choice: found.Choice, Kernel: opened, host: host}, nil
 }
 
 // Config returns compile's configuration for this node.
@@ -192,8 +203,18 @@ func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	return names
 }
 
+// watch watches the kernel until the context ends or the node is closed.
+func (n *Node) watch(ctx context.Context, disturbed, moved func()) {
+	ctx, n.stopWatching = context.WithCancel(ctx)
+	n.watching.Go(func() { n.Kernel.Watch(ctx, disturbed, moved) })
+}
+
 // Close closes the kernel's sockets.
 func (n *Node) Close(log *zap.Logger) {
+	if n.stopWatching != nil {
+		n.stopWatching()
+	}
+	n.watching.Wait()
 	if err := n.Kernel.Close(); err != nil {
 		log.Warn("closing kernel sockets failed", zap.Error(err))
 	}

@@ -65,8 +65,9 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 
 // openTelemetry sets up metrics, health and Events. It posts Events only if the source is an API server.
 func openTelemetry(
-	ctx context.Context, cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
+	ctx context.Context, cfg Config, current *current, nodes *nodes, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
+	node := nodes.current()
 	serving, _ := node.Kernel.HasDevice(ctx) // the first sync reports the error
 	settings := current.settings()
 	return telemetry.New(telemetry.Config{
@@ -79,7 +80,7 @@ func openTelemetry(
 		Rules:          node.Mode.Rules(),
 		Source:         source.telemetry(last),
 		Traffic:        traffic.telemetry(settings),
-		Tables:         (&tables{mode: node.Mode}).read,
+		Tables:         (&tables{nodes: nodes}).read,
 		Loopback:       loopbacks.Counts,
 		Configuration:  func() ([]byte, error) { return current.inForce.Load().SettingsJSON() },
 		Refused:        func() bool { return current.refused.Load() != nil },

@@ -24,7 +24,7 @@ type statusServer struct {
 	started time.Time
 	file    string // the configuration file
 	current *current
-	node    *Node
+	nodes   *nodes
 	source  *Source
 	// problems returns the problems of this node that are not in the loop's views.
 	problems func() []model.Problem
@@ -40,18 +40,18 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 }
 
 func (a *statusServer) complete(v *view.View) {
-	loop := v.Node
+	loop, node := v.Node, a.nodes.current()
 	v.Node = view.Node{
-		Name: a.node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),
-		Mode: a.node.Mode, DataPlane: a.node.DataPlane(), Rules: a.node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
+		Name: node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),
+		Mode: node.Mode, DataPlane: node.DataPlane(), Rules: node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
 		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
 	}
-	for _, family := range a.node.host.Families {
+	for _, family := range node.host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
 	}
-	for _, family := range slices.Sorted(maps.Keys(a.node.Without)) {
-		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+a.node.Without[family].Error())
+	for _, family := range slices.Sorted(maps.Keys(node.Without)) {
+		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+node.Without[family].Error())
 	}
 	for _, g := range a.current.inForce.Load().Given() {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})

@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
 type tables struct {
-	mode kernel.Mode
+	nodes *nodes
 
 	mu   sync.Mutex
 	ipvs telemetry.Tables
@@ -26,7 +25,7 @@ const tableShare = 500
 func (t *tables) read() telemetry.Tables {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if started := time.Now(); !t.mode.NFTablesBalances() && !started.Before(t.next) {
+	if started := time.Now(); !t.nodes.current().Mode.NFTablesBalances() && !started.Before(t.next) {
 		t.ipvs = telemetry.Tables{}
 		if o, err := ipvs.ReadOccupancy(); err == nil { // without the module, the table does not exist
 			t.ipvs.Connections, t.ipvs.Buckets = &o.Connections, &o.Buckets

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 func TestReadNumber(t *testing.T) {
@@ -25,7 +26,7 @@ func TestReadNumber(t *testing.T) {
 
 // After a switch to nftables, old virtual servers stay in the kernel, but IPVS's connection table is not reported.
 func TestNoIPVSTableWhereNFTablesBalances(t *testing.T) {
-	got := (&tables{mode: kernel.NFTablesOnly}).read()
+	got := (&tables{nodes: newNodes(&Node{Choice: preflight.Choice{Mode: kernel.NFTablesOnly}})}).read()
 	if got.Connections != nil || got.Buckets != nil {
 		t.Errorf("%+v", got)
 	}

@@ -14,15 +14,24 @@ import (
 
 // traffic reads the counters of virtual servers for metrics. It has its own socket, so scrapes do not wait for the
 // agent's loop.
-type traffic struct{ servers *ipvs.Backend }
+type traffic struct {
+	nodes   *nodes
+	servers *ipvs.Backend // nil until IPVS balances, because nftables maps have no counters
+}
 
-// openTraffic opens no socket if nftables balances connections, because nftables maps have no counters.
-func openTraffic(settings *config.Settings, mode kernel.Mode) (*traffic, error) {
-	if mode.NFTablesBalances() || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
-		return &traffic{}, nil
+func openTraffic(settings *config.Settings, nodes *nodes) (*traffic, error) {
+	t := &traffic{nodes: nodes}
+	if settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
+		return t, nil
 	}
-	servers, err := ipvs.New()
-	return &traffic{servers}, err
+	return t, t.open()
+}
+
+func (t *traffic) open() (err error) {
+	if t.servers == nil && !t.nodes.current().Mode.NFTablesBalances() {
+		t.servers, err = ipvs.New()
+	}
+	return err
 }
 
 func (t *traffic) close(log *zap.Logger) {
@@ -35,13 +44,16 @@ func (t *traffic) close(log *zap.Logger) {
 }
 
 func (t *traffic) telemetry(settings *config.Settings) telemetry.Traffic {
-	if t.servers == nil {
+	if settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return telemetry.Traffic{}
 	}
 	return telemetry.Traffic{Read: t.read, ServicePorts: settings.MetricsServicePorts, Endpoints: settings.MetricsEndpoints}
 }
 
 func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKey]telemetry.Counted, error) {
+	if err := t.open(); err != nil || t.servers == nil {
+		return nil, err
+	}
 	all, err := t.servers.Traffic(ctx, endpoints)
 	if err != nil {
 		return nil, err

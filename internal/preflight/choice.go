@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// Choice is the mode in which this node serves Services until the agent restarts.
+// Choice is the mode in which this node serves Services.
 type Choice struct {
 	Mode                   kernel.Mode
 	WhyDataPlane, WhyRules string

@@ -69,7 +69,7 @@ func lackingModules(f facts, needs Needs, mode kernel.Mode) []finding.Finding {
 	switch {
 	case mode.NFTablesBalances() && needs.DataPlane == kernel.DataPlaneAuto:
 		found = []finding.Finding{warning("kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits or counts",
-			"nothing to do if that is sufficient (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+", and restart the agent")}
+			"nothing to do if that is sufficient (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+". A running agent then moves to IPVS")}
 	case !mode.NFTablesBalances():
 		found = module("ip_vs", f.ipvs, true)
 	}

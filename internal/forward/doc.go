@@ -1,5 +1,6 @@
-// Package forward forwards TCP connections and UDP datagrams in user space. The agent uses it for node ports on
-// loopback addresses, whose packets the kernel cannot send to another node (decision 10).
+// Package forward forwards TCP connections and UDP datagrams in user space. Node ports at loopback addresses use it,
+// because the kernel cannot send their packets to another node (decision 10), and so does the data plane in user space
+// (decision 13).
 //
 // On platforms that support splice, the kernel copies TCP data between the sockets.
 //

@@ -20,10 +20,12 @@ const (
 	UDP Protocol = "udp"
 )
 
-// Listen is the protocol, address and port to which clients connect.
+// Listen is the protocol, address and port to which clients connect. With port 0, the system chooses a free port, and
+// Name distinguishes the listeners.
 type Listen struct {
 	Protocol Protocol
 	At       netip.AddrPort
+	Name     string
 }
 
 func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String() }
@@ -32,9 +34,10 @@ func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String(
 type Limits struct {
 	// Connections is the maximum number of open TCP connections. Further connections are reset.
 	Connections int
-	// Flows is the maximum number of UDP clients. Datagrams from further clients are dropped.
+	// Flows is the maximum number of UDP clients. A further client replaces the one whose last datagram is the oldest.
 	Flows int
-	// Connect is the timeout for opening a connection to the destination.
+	// Connect is the timeout for opening a connection to one endpoint. If an endpoint cannot be reached, up to
+	// maxAttempts are tried.
 	Connect time.Duration
 	// FlowIdle is the time after which a UDP flow without datagrams in either direction expires.
 	FlowIdle time.Duration
@@ -46,61 +49,75 @@ var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Sec
 // Counts are the numbers of open TCP connections and UDP flows, and the failures since the start.
 type Counts struct {
 	Connections, Flows int64
-	// Refused is the number of connections and datagrams beyond the limits.
+	// Refused is the number of connections beyond the limit.
 	Refused uint64
-	// Failed is the number of clients that could not be connected to their destination.
+	// Replaced is the number of UDP flows that ended early because new clients needed their place.
+	Replaced uint64
+	// Failed is the number of clients that could not be connected to any endpoint.
 	Failed uint64
 }
 
+// quiet is how long a connection must carry no data before a closing forwarder ends it.
+const quiet = time.Second
+
 // Forwarder listens on any number of addresses and ports. Its methods are safe for concurrent use.
 type Forwarder struct {
-	limits             Limits
-	connections, flows atomic.Int64
-	refused, failed    atomic.Uint64
+	limits                    Limits
+	quiet                     time.Duration
+	connections               atomic.Int64
+	refused, replaced, failed atomic.Uint64
 
 	mu        sync.Mutex
 	closed    bool
 	listeners map[Listen]listener
+	streams   map[*stream]struct{}
 	running   sync.WaitGroup
 	ctx       context.Context
 	stop      context.CancelFunc
+
+	flowsMu sync.Mutex
+	flows   *recent[flowKey, *flow]
 }
 
 type listener interface {
-	set(to netip.AddrPort)
+	address() netip.AddrPort
+	set(Target)
 	close() error
 }
 
 // New returns a Forwarder without listeners.
 func New(limits Limits) *Forwarder {
-	f := &Forwarder{limits: limits, listeners: map[Listen]listener{}}
+	f := &Forwarder{
+		limits: limits, quiet: quiet, listeners: map[Listen]listener{}, streams: map[*stream]struct{}{}, flows: newRecent[flowKey, *flow](),
+	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards an address and port to a destination. Call it again to change the destination. Open TCP connections
-// continue; UDP flows end, and the next datagram starts a new flow.
-func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
+// Set forwards an address and port to a target, and returns the address and port. Call it again to change the target.
+// Open TCP connections continue; UDP flows to endpoints that are no longer in the target end, and the next datagram
+// starts a new flow.
+func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return errClosed
+		return netip.AddrPort{}, errClosed
 	}
 	if l, ok := f.listeners[at]; ok {
 		l.set(to)
-		return nil
+		return l.address(), nil
 	}
 	l, err := f.open(at, to)
 	if err != nil {
-		return fmt.Errorf("listen at %s: %w", at, err)
+		return netip.AddrPort{}, fmt.Errorf("listen at %s: %w", at, err)
 	}
 	f.listeners[at] = l
-	return nil
+	return l.address(), nil
 }
 
-func (f *Forwarder) open(at Listen, to netip.AddrPort) (listener, error) {
+func (f *Forwarder) open(at Listen, to Target) (listener, error) {
 	switch at.Protocol {
 	case TCP:
 		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At))
@@ -133,16 +150,22 @@ func (f *Forwarder) Remove(at Listen) error {
 
 // Counts returns the current counts.
 func (f *Forwarder) Counts() Counts {
-	return Counts{f.connections.Load(), f.flows.Load(), f.refused.Load(), f.failed.Load()}
+	f.flowsMu.Lock()
+	defer f.flowsMu.Unlock()
+	return Counts{f.connections.Load(), int64(f.flows.len()), f.refused.Load(), f.replaced.Load(), f.failed.Load()}
 }
 
-// Close stops listening, waits up to the grace period for open connections to end, and then closes them.
+// Close stops listening. It ends connections that carry no data, waits up to the grace period for the others to end,
+// and then closes them.
 func (f *Forwarder) Close(grace time.Duration) {
 	f.mu.Lock()
 	f.closed = true
 	for at, l := range f.listeners {
 		_ = l.close() // the socket is closed even if close fails
 		delete(f.listeners, at)
+	}
+	for s := range f.streams {
+		s.endWhenQuiet()
 	}
 	f.mu.Unlock()
 	ended := make(chan struct{})
@@ -155,4 +178,20 @@ func (f *Forwarder) Close(grace time.Duration) {
 	}
 	f.stop()
 	<-ended
+}
+
+// opened registers a connection, so that Close can end it.
+func (f *Forwarder) opened(s *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.streams[s] = struct{}{}
+	if f.closed {
+		s.endWhenQuiet()
+	}
+}
+
+func (f *Forwarder) ended(s *stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.streams, s)
 }

@@ -2,32 +2,33 @@ package forward
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // errorPause is how long a listener pauses after an error, for example if the process is out of file descriptors.
 const errorPause = 50 * time.Millisecond
 
+// maxAttempts is the maximum number of endpoints that are tried for one client.
+const maxAttempts = 4
+
 type tcpListener struct {
 	*Forwarder
-	socket  *net.TCPListener
-	to      atomic.Pointer[netip.AddrPort]
-	closing chan struct{}
+	balancer *balancer
+	socket   *net.TCPListener
+	closing  chan struct{}
 }
 
-func (f *Forwarder) startTCP(socket *net.TCPListener, to netip.AddrPort) listener {
-	l := &tcpListener{Forwarder: f, socket: socket, closing: make(chan struct{})}
-	l.set(to)
+func (f *Forwarder) startTCP(socket *net.TCPListener, to Target) listener {
+	l := &tcpListener{Forwarder: f, balancer: newBalancer(to), socket: socket, closing: make(chan struct{})}
 	f.running.Go(l.accept)
 	return l
 }
 
-func (l *tcpListener) set(to netip.AddrPort) { l.to.Store(&to) }
+func (l *tcpListener) address() netip.AddrPort { return l.socket.Addr().(*net.TCPAddr).AddrPort() }
+
+func (l *tcpListener) set(to Target) { l.balancer.set(to) }
 
 func (l *tcpListener) close() error {
 	close(l.closing)
@@ -58,45 +59,44 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// reset closes a connection with a RST, so that the client receives an error instead of an empty response.
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0)
-	_ = c.Close()
-}
-
 func (l *tcpListener) pass(client *net.TCPConn) {
-	server, err := l.connect()
-	if err != nil {
+	server := l.connect(client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr())
+	if server == nil {
 		l.failed.Add(1)
 		reset(client)
 		return
 	}
-	stop := context.AfterFunc(l.ctx, func() { reset(client); reset(server) })
-	defer stop()
-	var directions sync.WaitGroup
-	directions.Go(func() { copyHalf(server, client) })
-	directions.Go(func() { copyHalf(client, server) })
-	directions.Wait()
-	_ = client.Close()
-	_ = server.Close()
+	s := &stream{client: client, server: server, quiet: l.quiet, silent: map[*net.TCPConn]bool{}}
+	l.opened(s)
+	defer l.ended(s)
+	defer context.AfterFunc(l.ctx, s.reset)()
+	s.run()
 }
 
-func (l *tcpListener) connect() (*net.TCPConn, error) {
+// connect connects to an endpoint. If that fails, it tries others.
+func (l *tcpListener) connect(from netip.Addr) *net.TCPConn {
+	var tried []netip.AddrPort
+	for range maxAttempts {
+		to, ok := l.balancer.pick(from, time.Now(), tried)
+		if !ok {
+			break
+		}
+		conn, err := l.dial(to)
+		if err == nil {
+			l.balancer.connected(from, to, time.Now())
+			return conn
+		}
+		tried = append(tried, to)
+	}
+	return nil
+}
+
+func (l *tcpListener) dial(to netip.AddrPort) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.limits.Connect)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.to.Load().String())
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
-}
-
-// EOF closes only this direction; an error resets both connections.
-func copyHalf(to, from *net.TCPConn) {
-	if _, err := io.Copy(to, from); err != nil {
-		reset(to)
-		reset(from)
-		return
-	}
-	_ = to.CloseWrite()
 }

@@ -4,60 +4,66 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
+	"os"
 	"time"
 )
 
 const maxDatagram = 65535
 
-// udpListener opens one socket to the destination per client, so that replies can be matched to clients.
 type udpListener struct {
 	*Forwarder
-	socket *net.UDPConn
-
-	mu     sync.Mutex
-	to     netip.AddrPort
-	closed bool
-	known  map[netip.AddrPort]*net.UDPConn
+	balancer *balancer
+	socket   *net.UDPConn
+	closed   bool // guarded by flowsMu
 }
 
-func (f *Forwarder) startUDP(socket *net.UDPConn, to netip.AddrPort) listener {
-	l := &udpListener{Forwarder: f, socket: socket, known: map[netip.AddrPort]*net.UDPConn{}}
-	l.set(to)
+type flowKey struct {
+	listener *udpListener
+	client   netip.AddrPort
+}
+
+// flow is the socket that one client's datagrams are sent from, so that replies can be matched to the client.
+type flow struct {
+	to     netip.AddrPort
+	socket *net.UDPConn
+}
+
+func (f *Forwarder) startUDP(socket *net.UDPConn, to Target) listener {
+	l := &udpListener{Forwarder: f, balancer: newBalancer(to), socket: socket}
 	f.running.Go(l.receive)
 	return l
 }
 
-func (l *udpListener) set(to netip.AddrPort) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.to != to {
-		l.forgetAll()
+func (l *udpListener) address() netip.AddrPort { return l.socket.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+func (l *udpListener) set(to Target) {
+	if l.balancer.set(to) {
+		l.endFlows(func(fl *flow) bool { return !to.has(fl.to) })
 	}
-	l.to = to
 }
 
 func (l *udpListener) close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.flowsMu.Lock()
 	l.closed = true
-	l.forgetAll()
+	l.flowsMu.Unlock()
+	l.endFlows(func(*flow) bool { return true })
 	return l.socket.Close()
 }
 
-func (l *udpListener) forgetAll() {
-	for client, flow := range l.known {
-		l.forget(client, flow)
+func (l *udpListener) endFlows(which func(*flow) bool) {
+	l.flowsMu.Lock()
+	defer l.flowsMu.Unlock()
+	for key, fl := range l.flows.all {
+		if key.listener == l && which(fl) {
+			l.end(key, fl)
+		}
 	}
 }
 
-// forget ends a flow. The caller must hold mu.
-func (l *udpListener) forget(client netip.AddrPort, flow *net.UDPConn) {
-	if l.known[client] == flow {
-		delete(l.known, client)
-		l.flows.Add(-1)
-	}
-	_ = flow.Close()
+// end ends a flow. The caller must hold flowsMu.
+func (f *Forwarder) end(key flowKey, fl *flow) {
+	f.flows.remove(key)
+	_ = fl.socket.Close()
 }
 
 func (l *udpListener) receive() {
@@ -71,53 +77,68 @@ func (l *udpListener) receive() {
 			time.Sleep(errorPause) // the error may be an ICMP error about an earlier reply
 			continue
 		}
-		flow, err := l.flowOf(client)
-		if err != nil {
-			continue
+		if fl := l.flowOf(client); fl != nil {
+			_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
+			_, _ = fl.socket.Write(buffer[:n]) // the flow's goroutine also receives the error
 		}
-		_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = flow.Write(buffer[:n]) // the flow's goroutine also receives the error
 	}
 }
 
-func (l *udpListener) flowOf(client netip.AddrPort) (*net.UDPConn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if flow, ok := l.known[client]; ok {
-		return flow, nil
+// flowOf returns a client's flow. If there is none, it starts one, in place of the least recently used flow if there are
+// too many. It returns nil if no endpoint is available.
+func (l *udpListener) flowOf(client netip.AddrPort) *flow {
+	l.flowsMu.Lock()
+	defer l.flowsMu.Unlock()
+	key := flowKey{l, client}
+	if fl, ok := l.flows.use(key); ok {
+		return fl
 	}
 	if l.closed {
-		return nil, net.ErrClosed
+		return nil
 	}
-	if l.flows.Add(1) > int64(l.limits.Flows) {
-		l.flows.Add(-1)
-		l.refused.Add(1)
-		return nil, errors.New("too many flows")
-	}
-	flow, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(l.to))
-	if err != nil {
-		l.flows.Add(-1)
+	to, ok := l.balancer.pick(client.Addr(), time.Now(), nil)
+	if !ok {
 		l.failed.Add(1)
-		return nil, err
+		return nil
 	}
-	l.known[client] = flow
-	l.running.Go(func() { l.reply(client, flow) })
-	return flow, nil
+	if l.flows.len() >= l.limits.Flows {
+		l.end(l.flows.oldest())
+		l.replaced.Add(1)
+	}
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		l.failed.Add(1)
+		return nil
+	}
+	l.balancer.connected(client.Addr(), to, time.Now())
+	fl := &flow{to, socket}
+	l.flows.put(key, fl)
+	l.running.Go(func() { l.reply(key, fl) })
+	return fl
 }
 
-// reply forwards replies to a client until the flow ends or the destination refuses a datagram.
-func (l *udpListener) reply(client netip.AddrPort, flow *net.UDPConn) {
+// reply forwards replies to a client until the flow ends or the endpoint refuses a datagram.
+func (l *udpListener) reply(key flowKey, fl *flow) {
 	buffer := make([]byte, maxDatagram)
-	_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
+	_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
 	for {
-		n, err := flow.Read(buffer)
+		n, err := fl.socket.Read(buffer)
 		if err != nil {
-			break
+			l.expired(key, fl, err)
+			return
 		}
-		_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = l.socket.WriteToUDPAddrPort(buffer[:n], client)
+		_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
+		_, _ = l.socket.WriteToUDPAddrPort(buffer[:n], key.client)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forget(client, flow)
+}
+
+func (l *udpListener) expired(key flowKey, fl *flow, why error) {
+	if !errors.Is(why, os.ErrDeadlineExceeded) && !errors.Is(why, net.ErrClosed) {
+		l.balancer.failed(key.client.Addr(), fl.to)
+	}
+	l.flowsMu.Lock()
+	defer l.flowsMu.Unlock()
+	if l.flows.has(key, fl) {
+		l.end(key, fl)
+	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// retry is the interval between attempts to open a port. grace is how long the agent waits for open connections to end when
-// it stops.
+// retry is the interval between attempts to open a port. grace is how long the agent waits for open connections that
+// carry data to end when it stops.
 const retry, grace = 10 * time.Second, 10 * time.Second
 
 // Ports serves node ports on loopback addresses.
@@ -111,7 +111,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 		if now, ok := p.open[at]; ok && now == port.to {
 			continue
 		}
-		if err := p.forwarder.Set(at, port.to); err != nil {
+		if _, err := p.forwarder.Set(at, forward.To(port.to)); err != nil {
 			if first := errs[port.owner]; first == nil || err.Error() < first.Error() {
 				errs[port.owner] = err
 			}

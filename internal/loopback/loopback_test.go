@@ -19,6 +19,8 @@ import (
 
 const patience = 10 * time.Second
 
+var limits = forward.Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
+
 var (
 	web     = model.ServiceID{Namespace: "default", Name: "web"}
 	other   = model.ServiceID{Namespace: "default", Name: "other"}
@@ -45,7 +47,7 @@ func (f *failures) of(id model.ServiceID) string {
 func start(t *testing.T) (*Ports, *failures) {
 	t.Helper()
 	f := &failures{last: map[model.ServiceID]string{}}
-	p := New(forward.DefaultLimits)
+	p := New(limits)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { p.Run(ctx, f.failed); close(ended) }()
@@ -122,7 +124,7 @@ func TestPortsFollowServices(t *testing.T) {
 
 // TestFamilies: a Service without IPv6 does not listen on ::1, and no SCTP port is opened.
 func TestFamilies(t *testing.T) {
-	p := New(forward.DefaultLimits)
+	p := New(limits)
 	p.Update([]netip.Addr{address, netip.IPv6Loopback()}, map[model.ServiceID][]model.LoopbackPort{web: {
 		{Protocol: inet.TCP, Number: 30080, To: netip.MustParseAddrPort("192.0.2.1:30080")},
 		{Protocol: inet.UDP, Number: 30053, To: netip.MustParseAddrPort("[2001:db8::1]:30053")},

@@ -20,8 +20,10 @@ func registerLoopback(r prometheus.Registerer, counts func() forward.Counts) {
 	}
 	gauge("connections", "Open TCP connections to node ports on loopback addresses.", func(c forward.Counts) int64 { return c.Connections })
 	gauge("flows", "UDP clients of node ports on loopback addresses.", func(c forward.Counts) int64 { return c.Flows })
-	counter("refused_total", "TCP connections and UDP datagrams to node ports on loopback addresses that were refused because of a limit.",
+	counter("refused_total", "TCP connections to node ports on loopback addresses that were refused because of the limit.",
 		func(c forward.Counts) uint64 { return c.Refused })
+	counter("replaced_total", "UDP clients of node ports on loopback addresses whose flows ended early, because the limit was reached.",
+		func(c forward.Counts) uint64 { return c.Replaced })
 	counter("failed_total", "Clients of node ports on loopback addresses that could not be connected to the Service.",
 		func(c forward.Counts) uint64 { return c.Failed })
 }

@@ -1,0 +1,143 @@
+package forward
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Target describes where a listener forwards its clients.
+type Target struct {
+	Endpoints []Endpoint
+	// Affinity is how long a client stays with its endpoint after its last connection; 0 turns affinity off. Clients
+	// whose addresses have the first AffinityBits bits in common share an endpoint.
+	Affinity     time.Duration
+	AffinityBits int
+}
+
+// Endpoint gets a share of the clients in proportion to its weight. With weight 0, it gets no new ones.
+type Endpoint struct {
+	Addr   netip.AddrPort
+	Weight uint32
+}
+
+// To returns a target with a single endpoint.
+func To(addr netip.AddrPort) Target { return Target{Endpoints: []Endpoint{{addr, 1}}} }
+
+func (t Target) equal(o Target) bool {
+	return t.Affinity == o.Affinity && t.AffinityBits == o.AffinityBits && slices.Equal(t.Endpoints, o.Endpoints)
+}
+
+func (t Target) has(addr netip.AddrPort) bool {
+	return slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.Addr == addr })
+}
+
+// maxClients is the maximum number of clients whose endpoints a listener remembers. The least recently used is
+// forgotten first.
+const maxClients = 16384
+
+// balancer picks endpoints by weighted round robin. An endpoint with twice the weight is picked twice as often, and its
+// turns are spread evenly. Every turn adds each endpoint's weight to its credit; the endpoint with the most credit is
+// picked, and pays the sum of all weights.
+type balancer struct {
+	mu      sync.Mutex
+	target  Target
+	credit  []int64 // in the order of target.Endpoints
+	clients *recent[netip.Prefix, record]
+}
+
+// record is the endpoint of a client with affinity.
+type record struct {
+	endpoint netip.AddrPort
+	until    time.Time
+}
+
+func newBalancer(t Target) *balancer {
+	return &balancer{target: t, credit: make([]int64, len(t.Endpoints)), clients: newRecent[netip.Prefix, record]()}
+}
+
+// set replaces the target and reports whether it has changed. Remaining endpoints keep their credit, so that frequent
+// changes do not favor the first endpoint.
+func (b *balancer) set(t Target) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.target.equal(t) {
+		return false
+	}
+	before := make(map[netip.AddrPort]int64, len(b.credit))
+	for i, e := range b.target.Endpoints {
+		before[e.Addr] = b.credit[i]
+	}
+	b.target, b.credit = t, make([]int64, len(t.Endpoints))
+	for i, e := range t.Endpoints {
+		b.credit[i] = before[e.Addr]
+	}
+	return true
+}
+
+// pick returns an endpoint for a client, other than those that have been tried. It returns false if there is none.
+func (b *balancer) pick(from netip.Addr, now time.Time, tried []netip.AddrPort) (netip.AddrPort, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.target.Affinity > 0 {
+		known, ok := b.clients.use(b.group(from))
+		if ok && now.Before(known.until) && b.eligible(known.endpoint, tried) {
+			return known.endpoint, true
+		}
+	}
+	best, sum := -1, int64(0)
+	for i, e := range b.target.Endpoints {
+		if e.Weight == 0 || slices.Contains(tried, e.Addr) {
+			continue
+		}
+		sum += int64(e.Weight)
+		if b.credit[i] += int64(e.Weight); best < 0 || b.credit[i] > b.credit[best] {
+			best = i
+		}
+	}
+	if best < 0 {
+		return netip.AddrPort{}, false
+	}
+	b.credit[best] -= sum
+	return b.target.Endpoints[best].Addr, true
+}
+
+func (b *balancer) eligible(addr netip.AddrPort, tried []netip.AddrPort) bool {
+	return !slices.Contains(tried, addr) &&
+		slices.ContainsFunc(b.target.Endpoints, func(e Endpoint) bool { return e.Addr == addr && e.Weight > 0 })
+}
+
+// connected records the endpoint of a client with affinity.
+func (b *balancer) connected(from netip.Addr, to netip.AddrPort, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.target.Affinity == 0 {
+		return
+	}
+	b.clients.put(b.group(from), record{to, now.Add(b.target.Affinity)})
+	if b.clients.len() > maxClients {
+		oldest, _ := b.clients.oldest()
+		b.clients.remove(oldest)
+	}
+}
+
+// failed forgets a client's endpoint after it has refused the client's datagrams.
+func (b *balancer) failed(from netip.Addr, at netip.AddrPort) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.clients.use(b.group(from)); ok && known.endpoint == at {
+		b.clients.remove(b.group(from))
+	}
+}
+
+// group returns the range of addresses that share an endpoint with a client.
+func (b *balancer) group(from netip.Addr) netip.Prefix {
+	from = from.Unmap().WithZone("")
+	bits := b.target.AffinityBits
+	if bits <= 0 || bits > from.BitLen() {
+		bits = from.BitLen()
+	}
+	group, _ := from.Prefix(bits) // the number of bits is valid
+	return group
+}

@@ -83,7 +83,7 @@ unit-race:
 unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent ./internal/fleet/pods
 	@$(recording) go test $(sequential)
-	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/contain ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(recording) go test -short ./e2e/demo ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/contain ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: docs
 docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT
@@ -350,10 +350,11 @@ release-test: $(linters) .cache/tools/cosign ## Build a release twice and test a
 
 ##@ Everything
 
+no_lab := $(filter userspace,$(DATA_PLANE))
 .PHONY: demo
-demo: lab-bin build ## Show the agent at work, step by step (a minute); DATA_PLANE=nftables needs no IPVS
+demo: $(if $(no_lab),,lab-bin) build ## Show the agent at work, step by step (a minute); DATA_PLANE=nftables needs no IPVS, userspace no root
 	@go build -o .cache/demo ./e2e/demo
-	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
+	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(if $(no_lab),,$(lab_bin) run $(lab_flags) --) .cache/demo -agent '$(CURDIR)/$(agent)'
 
 # The guests of make test have their own clocks, so that the machine's speed and load do not change the results. Stories and kernel tests run in
 # user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story for each kind of Service) also

@@ -78,6 +78,10 @@ var layers = map[string]layer{
 		ours: []string{"compile", "forward", "inet", "model"},
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
 	},
+	"userspace": {
+		ours: []string{"agent", "compile", "forward", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
+		why: "serves the wanted state without a kernel; agent contains the interface of sources and the known Problems",
+	},
 	"memory":           {others: []string{"go.uber.org/zap", "golang.org/x/sys/unix"}, why: "tunes the Go runtime; independent of Services"},
 	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
@@ -94,7 +98,7 @@ var layers = map[string]layer{
 		forbidden: without(impure, "time"), why: "values only: the loop's results",
 	},
 	"config": {
-		ours: []string{"compile", "inet", "kernel", "model"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
+		ours: []string{"compile", "forward", "inet", "kernel", "model"}, others: []string{"github.com/spf13/pflag", "go.yaml.in/yaml/v3"},
 		why: "turns text into validated values",
 	},
 	"healthport": {
@@ -113,7 +117,7 @@ var layers = map[string]layer{
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "localports", "loopback", "forward", "memory",
-			"model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
+			"model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},

@@ -1,6 +1,7 @@
 // Command demo demonstrates kube-ipvs with two nodes and some pods, each in a network namespace. It runs the real agent
 // on both nodes with a directory of manifests, and sends real requests. It needs root and a kernel with IPVS; `make
-// demo` provides both. With DATA_PLANE=nftables it needs no IPVS.
+// demo` provides both. With DATA_PLANE=nftables it needs no IPVS. With DATA_PLANE=userspace it runs one agent on this
+// machine, without root.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 const (
@@ -36,12 +38,36 @@ func main() {
 }
 
 func run(agent string) error {
-	d := &demo{agent: agent, started: time.Now()}
+	if os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneUserspace {
+		d := &local{agent: agent}
+		defer d.close()
+		return follow(d.steps(), d.logs)
+	}
+	d := &demo{agent: agent}
 	defer d.close()
-	for _, step := range []struct {
-		title string
-		do    func() error
-	}{
+	return follow(d.steps(), d.agentLogs)
+}
+
+type step struct {
+	title string
+	do    func() error
+}
+
+func follow(steps []step, logs func()) error {
+	started := time.Now()
+	for i, step := range steps {
+		fmt.Printf("\n[%d] %s\n", i+1, step.title)
+		if err := step.do(); err != nil {
+			logs()
+			return fmt.Errorf("%s: %w", step.title, err)
+		}
+	}
+	fmt.Printf("\nEverything worked, in %s.\n", time.Since(started).Round(100*time.Millisecond))
+	return nil
+}
+
+func (d *demo) steps() []step {
+	return []step{
 		{"Two nodes and three pods, each in its own network namespace", d.setUp},
 		{"Manifests of a Service whose endpoints are the three pods", d.writeFirst},
 		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, d.startAgents},
@@ -50,21 +76,11 @@ func run(agent string) error {
 		{"Scale up: two more pods", d.scaleUp},
 		{"A pod dies and is no longer ready", d.fail},
 		{"The agents are killed (kill -9): the kernel keeps serving", d.killAgents},
-	} {
-		d.heading(step.title)
-		if err := step.do(); err != nil {
-			d.agentLogs()
-			return fmt.Errorf("%s: %w", step.title, err)
-		}
 	}
-	fmt.Printf("\nEverything worked, in %s.\n", time.Since(d.started).Round(time.Second))
-	return nil
 }
 
 type demo struct {
 	agent   string
-	started time.Time
-	steps   int
 	cluster *cluster.Cluster
 	client  *cluster.Pod
 	pods    []*cluster.Pod
@@ -72,11 +88,6 @@ type demo struct {
 	servers map[*cluster.Pod]*cluster.Server
 	dir     string
 	agents  []*cluster.Process
-}
-
-func (d *demo) heading(title string) {
-	d.steps++
-	fmt.Printf("\n[%d] %s\n", d.steps, title)
 }
 
 func (d *demo) setUp() (err error) {
@@ -130,8 +141,15 @@ func (d *demo) writeFirst() (err error) {
 
 // writeEndpoints acts as the control plane when the state of pods changes.
 func (d *demo) writeEndpoints() error {
-	var b strings.Builder
-	b.WriteString(`apiVersion: discovery.k8s.io/v1
+	var endpoints strings.Builder
+	for _, pod := range d.pods {
+		fmt.Fprintf(&endpoints, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
+	}
+	return replaceEndpoints(d.dir, podPort, endpoints.String())
+}
+
+func replaceEndpoints(dir string, port int, endpoints string) error {
+	slice := fmt.Sprintf(`apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata:
   name: web-1
@@ -139,19 +157,16 @@ metadata:
   labels: {kubernetes.io/service-name: web}
 addressType: IPv4
 ports:
-- {name: http, port: 8080}
+- {name: http, port: %d}
 endpoints:
-`)
-	for _, pod := range d.pods {
-		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
-	}
+%s`, port, endpoints)
 	// A rename prevents the agent from reading half a file.
-	aside := filepath.Join(d.dir, ".endpoints.new")
-	if err := os.WriteFile(aside, []byte(b.String()), 0o644); err != nil {
+	aside := filepath.Join(dir, ".endpoints.new")
+	if err := os.WriteFile(aside, []byte(slice), 0o644); err != nil {
 		return err
 	}
-	show(b.String()[strings.Index(b.String(), "endpoints:"):])
-	return os.Rename(aside, filepath.Join(d.dir, "endpoints.yaml"))
+	show("endpoints:\n" + endpoints)
+	return os.Rename(aside, filepath.Join(dir, "endpoints.yaml"))
 }
 
 func show(text string) {

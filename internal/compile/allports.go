@@ -19,8 +19,8 @@ import (
 // the machine.
 
 // allPortsFrontends returns the frontends of a Service's all-ports servers.
-func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
-	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
+func allPortsFrontends(svc *model.Service, perPort []frontend, n *nodeContext) []frontend {
+	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 || n.Mode == kernel.Userspace {
 		return nil
 	}
 	var all []frontend

@@ -115,8 +115,11 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 // mostSteps returns the maximum sum of a port's weights, or 0 for no limit. nftables needs that many slots in each frontend, and the total of a
 // Service's slots must not exceed its maximum number of destinations.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
-	if n.Mode.NFTablesBalances() {
+	switch n.Mode {
+	case kernel.NFTablesOnly:
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)
+	case kernel.Userspace:
+		return 0
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	if n.hasWeighted(chosen) {
@@ -157,8 +160,12 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
-	if n.Mode.NFTablesBalances() {
+	switch n.Mode {
+	case kernel.NFTablesOnly:
 		notBalanced(b, port, note)
+		return problems
+	case kernel.Userspace:
+		notInUserspace(b, port, note)
 		return problems
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
@@ -199,5 +206,25 @@ func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
 		note("one-packet", "true", onlyIPVS+"all datagrams of a client socket go to the same endpoint", remedy)
+	}
+}
+
+// notInUserspace adds a Problem for each feature that the agent's process lacks.
+func notInUserspace(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
+	const lacking, remedy = "the agent's process, which balances on this node, cannot do this: ", "use --data-plane=ipvs"
+	if b.Scheduler != "" {
+		note("scheduler", b.Scheduler, lacking+"endpoints take turns, by weight", remedy)
+	}
+	if b.MaxConnections > 0 {
+		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), lacking+"connections to an endpoint are not limited", remedy)
+	}
+	if b.SlowStart > 0 {
+		note("slow-start", b.SlowStart.String(), lacking+"a new endpoint has its full weight immediately", remedy)
+	}
+	if b.AllPorts {
+		note("affinity-ports", "all", lacking+"each port has its own affinity", remedy)
+	}
+	if b.OnePacket && port.Protocol == inet.UDP {
+		note("one-packet", "true", lacking+"all datagrams of a client socket go to the same endpoint", remedy)
 	}
 }

@@ -83,7 +83,7 @@ const ftp = 21
 // that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP server would capture them, even
 // those for the node's own programs, and share client records with the all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
-	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
+	return n.Mode.DataPlane() == kernel.DataPlaneIPVS && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
 // wider returns the additional frontend that a frontend captures, if any. An FTP frontend captures every port of its address, so only one Service at

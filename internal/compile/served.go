@@ -80,6 +80,23 @@ func (c *Cluster) loopbackPorts(id model.ServiceID, s *Compiled) []model.Loopbac
 	return ports
 }
 
+// Forwarded returns the virtual servers that a process forwards to the Service's endpoints: one for each port and family. This is the node
+// port's if an address of the node serves it, and otherwise the ClusterIP's.
+func (c *Cluster) Forwarded(id model.ServiceID) []*want.Server {
+	s := c.services[id]
+	if s == nil {
+		return nil
+	}
+	var servers []*want.Server
+	for _, group := range groupByPort(s.frontends) {
+		key := kernel.ServerKey{Addr: c.loopbackTarget(id, group), Protocol: group[0].key.Protocol}
+		if s := c.state.Servers[key]; s != nil && s.Owner.Service == id {
+			servers = append(servers, s)
+		}
+	}
+	return servers
+}
+
 func (c *Cluster) loopbackTarget(id model.ServiceID, group []frontend) (target netip.AddrPort) {
 	for _, f := range group {
 		if f.kind != nodePort && f.kind != clusterIP || c.winner(f.key) != id {

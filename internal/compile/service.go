@@ -47,7 +47,7 @@ type Compiled struct {
 func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 	c := frontendsOf(svc, n)
 	wide, problems := n.nodeWideClaims(svc)
-	c.service, c.allPorts, c.rejected = svc, allPortsFrontends(svc, c.frontends), slices.Concat(c.rejected, problems)
+	c.service, c.allPorts, c.rejected = svc, allPortsFrontends(svc, c.frontends, n), slices.Concat(c.rejected, problems)
 	c.frontends = slices.Concat(groupByPort(c.frontends)...)
 	c.wide = append(wide, n.widerClaims(c.frontends)...)
 	return &c

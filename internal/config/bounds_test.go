@@ -42,6 +42,10 @@ var boundsTrials = map[string]boundsTrial{
 	"ipvs.drainTimeout":      {exempt: "a timer of the agent"},
 	"metrics.servicePorts":   {exempt: "a limit of the metrics"},
 	"metrics.endpoints":      {exempt: "a limit of the metrics"},
+	"forward.maxConnections": {exempt: "a limit of the agent's process"},
+	"forward.maxFlows":       {exempt: "a limit of the agent's process"},
+	"forward.connectTimeout": {exempt: "a timer of the agent"},
+	"forward.udpTimeout":     {exempt: "a timer of the agent"},
 	"snapshot.maxAge":        {exempt: "compared with the age of a file"},
 
 	"ipvs.tcpTimeout":                 timeoutTrial,

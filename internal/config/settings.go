@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -45,6 +46,7 @@ type Settings struct {
 
 	NodePorts        compile.NodePortAddresses
 	ReserveNodePorts bool
+	Forward          forward.Limits
 	AllowExternalIPs string
 	ExternalIPRanges []netip.Prefix
 	ExternalIPAtNode string

@@ -51,7 +51,7 @@ const (
 
 var ruleBackends = []string{kernel.RulesAuto, kernel.RulesIPTables, kernel.RulesNFTables}
 
-var dataPlanes = []string{kernel.DataPlaneAuto, kernel.DataPlaneIPVS, kernel.DataPlaneNFTables}
+var dataPlanes = []string{kernel.DataPlaneAuto, kernel.DataPlaneIPVS, kernel.DataPlaneNFTables, kernel.DataPlaneUserspace}
 
 // table lists all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its
 // defaults.
@@ -126,7 +126,7 @@ var table = []setting{
 
 	{path: "dataPlane", flag: "data-plane", byDefault: kernel.DataPlaneAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.DataPlane, dataPlanes) },
-		meaning: "what balances connections: ipvs, nftables, or auto, which is nftables if the kernel has no IPVS"},
+		meaning: "what balances connections: ipvs, nftables, userspace (only at loopback addresses), or auto, which is nftables if the kernel has no IPVS"},
 	{path: "rules", flag: "rules", byDefault: kernel.RulesAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Rules, ruleBackends) },
 		meaning: "where to keep sets and rules: iptables (with ipset), nftables, or auto, which is nftables if the node has no iptables or ipset"},
@@ -172,6 +172,19 @@ var table = []setting{
 		value: func(s *Settings) value { return boolean(&s.ReserveNodePorts) },
 		meaning: "with IPVS, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
 			"so that this node's own connections do not use them as source ports"},
+	{path: "forward.maxConnections", flag: "forward-max-connections", byDefault: "8192", applies: afterRestart,
+		value:   func(s *Settings) value { return number(&s.Forward.Connections, 1, math.MaxInt32) },
+		meaning: "maximum number of TCP connections that the agent's process forwards; it resets further ones. Each uses two file descriptors"},
+	{path: "forward.maxFlows", flag: "forward-max-flows", byDefault: "1024", applies: afterRestart,
+		value: func(s *Settings) value { return number(&s.Forward.Flows, 1, math.MaxInt32) },
+		meaning: "maximum number of UDP clients that the agent's process forwards, each with 64 KiB of memory; a further client replaces the one that " +
+			"has been silent for the longest time"},
+	{path: "forward.connectTimeout", flag: "forward-connect-timeout", byDefault: "3s", applies: afterRestart,
+		value:   func(s *Settings) value { return longerThanZero(&s.Forward.Connect) },
+		meaning: "how long the agent's process waits for a connection to an endpoint before it tries another one"},
+	{path: "forward.udpTimeout", flag: "forward-udp-timeout", byDefault: "3m", applies: afterRestart,
+		value:   func(s *Settings) value { return longerThanZero(&s.Forward.FlowIdle) },
+		meaning: "how long the agent's process remembers a silent UDP client"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: automatic, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return onOffAuto(&s.AllowExternalIPs) },
 		meaning: "serve the addresses in spec.externalIPs: true, false, or auto, which is false if the API server is Kubernetes 1.40 or newer"},

@@ -16,11 +16,11 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const drainInterval = 5 * time.Second
@@ -35,13 +35,18 @@ type Config struct {
 	// Level is the level of Log. A reload can change it.
 	Level zap.AtomicLevel
 	Log   *zap.Logger
+	// Ports is called with the changed ports of the data plane in user space: at first with all of them.
+	Ports func([]view.ForwardedPort) error
 }
 
 // errStopped means that the context ended before the agent changed anything.
 var errStopped = errors.New("stopped")
 
-// Run serves Services until the context ends. The kernel keeps serving after that.
+// Run serves Services until the context ends. The kernel keeps serving after that, unless the data plane is in user space.
 func Run(ctx context.Context, cfg Config) error {
+	if cfg.Loaded.Settings.DataPlane == kernel.DataPlaneUserspace {
+		return serveUserspace(ctx, cfg)
+	}
 	started := time.Now()
 	lock, err := awaitLock(ctx, cfg)
 	if err == nil {
@@ -82,7 +87,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		return err
 	}
 	defer traffic.close(log)
-	loopbacks := loopback.New(forward.DefaultLimits)
+	loopbacks := loopback.New(settings.Forward)
 	observer, err := openTelemetry(ctx, cfg, current, nodes, source, last, traffic, loopbacks)
 	if err != nil {
 		return err

@@ -75,6 +75,15 @@ var errUnfit = errors.New("this node cannot serve Services; see above")
 
 // openNode opens this machine if it can serve Services. It changes nothing.
 func openNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	found, err := preflightNode(ctx, m, settings, log)
+	if err != nil {
+		return nil, err
+	}
+	return m.open(settings, found, log)
+}
+
+// preflightNode logs what the machine lacks. The error is errUnfit if it cannot serve Services.
+func preflightNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (preflight.Result, error) {
 	found := m.Preflight(ctx, settings)
 	for _, f := range found.Findings {
 		switch f.Severity {
@@ -86,11 +95,11 @@ func openNode(ctx context.Context, m Machine, settings *config.Settings, log *za
 			log.Info(f.String())
 		}
 	}
-	if err := Fatal(found.Findings); err != nil {
-		return nil, err
-	}
-	return m.open(settings, found, log)
+	return found, Fatal(found.Findings)
 }
+
+// errNoKernel is the error of commands that read or write the kernel.
+var errNoKernel = errors.New("with --data-plane=userspace, the agent keeps nothing in the kernel; for objects of another data plane, use --data-plane=auto")
 
 // OpenAnyNode opens this machine, whether or not it can serve Services.
 func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
@@ -127,6 +136,9 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	name, err := settings.Hostname()
 	if err != nil {
 		return nil, err
+	}
+	if found.Mode == kernel.Userspace {
+		return nil, errNoKernel
 	}
 	if found.NoRules != nil {
 		return nil, found.NoRules

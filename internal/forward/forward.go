@@ -43,9 +43,6 @@ type Limits struct {
 	FlowIdle time.Duration
 }
 
-// DefaultLimits allow about 64 MB of UDP buffers. Each TCP connection uses two file descriptors.
-var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
-
 // Counts are the numbers of open TCP connections and UDP flows, and the failures since the start.
 type Counts struct {
 	Connections, Flows int64

@@ -14,20 +14,24 @@ const (
 	IPVSWithIPTables Mode = iota // sets are in ipset, rules in iptables
 	IPVSWithNFTables
 	NFTablesOnly
+	Userspace // the agent's process balances, and keeps nothing in the kernel
 )
 
-var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables"}
+var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables", "userspace"}
 
-// NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does.
+// NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does, or the agent's process.
 func (m Mode) NFTablesBalances() bool { return m == NFTablesOnly }
 
 // RulesInNFTables reports whether sets and rules are in nftables. Otherwise they are in ipset and iptables.
-func (m Mode) RulesInNFTables() bool { return m != IPVSWithIPTables }
+func (m Mode) RulesInNFTables() bool { return m == IPVSWithNFTables || m == NFTablesOnly }
 
-// DataPlane returns what balances connections: DataPlaneIPVS or DataPlaneNFTables.
+// DataPlane returns what balances connections: DataPlaneIPVS, DataPlaneNFTables or DataPlaneUserspace.
 func (m Mode) DataPlane() string {
-	if m.NFTablesBalances() {
+	switch m {
+	case NFTablesOnly:
 		return DataPlaneNFTables
+	case Userspace:
+		return DataPlaneUserspace
 	}
 	return DataPlaneIPVS
 }

@@ -77,12 +77,13 @@ const (
 	RulesNFTables = "nftables"
 )
 
-// The data planes that can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables balances if the
-// kernel has no IPVS.
+// The data planes that can balance connections: IPVS, maps in nftables, or the agent's process. With DataPlaneAuto,
+// nftables balances if the kernel has no IPVS.
 const (
-	DataPlaneAuto     = "auto"
-	DataPlaneIPVS     = "ipvs"
-	DataPlaneNFTables = "nftables"
+	DataPlaneAuto      = "auto"
+	DataPlaneIPVS      = "ipvs"
+	DataPlaneNFTables  = "nftables"
+	DataPlaneUserspace = "userspace"
 )
 
 // OldRules are sets and rules that a previous run of the agent left behind in a variant that the agent no longer uses: the other iptables

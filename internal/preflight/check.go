@@ -43,6 +43,9 @@ type Result struct {
 
 // Check probes the machine, in the network namespace of the calling thread, and selects the mode.
 func Check(ctx context.Context, needs Needs) Result {
+	if needs.DataPlane == kernel.DataPlaneUserspace {
+		return userspace()
+	}
 	f := probeMode(ctx, needs)
 	r := Result{Choice: choose(f, needs), IPTables: f.detected}
 	var objects Objects
@@ -64,7 +67,7 @@ func (r Result) Print(w io.Writer) error {
 		fmt.Fprintln(w, "nothing is missing")
 	}
 	err := finding.Print(w, r.Findings)
-	if r.Mode.NFTablesBalances() {
+	if r.Mode.DataPlane() != kernel.DataPlaneIPVS {
 		fmt.Fprintf(w, "connections are balanced by %s\n", r.DataPlane())
 	}
 	if r.Mode.RulesInNFTables() {

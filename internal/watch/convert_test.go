@@ -258,7 +258,7 @@ var sliceCases = []struct {
 	{
 		name: "every kind of invalid endpoint",
 		change: func(s *discoveryv1.EndpointSlice) {
-			for _, a := range []string{"web.example", "fd00::1", "127.0.0.1", "224.0.0.1", "169.254.1.1"} {
+			for _, a := range []string{"web.example", "fd00::1", "224.0.0.1", "169.254.1.1"} {
 				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
 			}
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{})
@@ -267,13 +267,18 @@ var sliceCases = []struct {
 		problems: []string{
 			`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address, the addressType of the slice. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; ` +
-				`this is a loopback address, which every node has. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; ` +
+			`EndpointSlice default/web-1: endpoints[3].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
+			`EndpointSlice default/web-1: endpoints[4].addresses[0] "169.254.1.1": must be the address of a pod or host; ` +
 				`this is a link-local address, which names a different host on every link. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[6].addresses: must have an address. The endpoint is not used`,
+			`EndpointSlice default/web-1: endpoints[5].addresses: must have an address. The endpoint is not used`,
 		},
+	},
+	{
+		name: "a loopback endpoint, which compile refuses except in user space",
+		change: func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"127.0.0.1"}})
+		},
+		want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving 127.0.0.1+ready+serving",
 	},
 	{
 		name: "every kind of invalid port",

@@ -99,7 +99,7 @@ The argument is a list: the root, the name of the field, the beginning of its fl
 {{- /* The settings that the agent reads only when it starts, or nothing. */}}
 {{- define "kube-ipvs.restart-config" -}}
 {{- range $config := list .Values.config .Values.kubeProxyConfig }}
-{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "dataPlane" "rules" "reserveNodePorts" "removeStartupTaint" "serviceProxyName" "statusSocket" "snapshot" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}
+{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "dataPlane" "forward" "rules" "reserveNodePorts" "removeStartupTaint" "serviceProxyName" "statusSocket" "snapshot" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}
 {{ toJson . }}
 {{- end }}
 {{- with dig "logging" "format" "" $config }}

@@ -1,0 +1,90 @@
+package compile_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// inMode compiles a Service for a data plane, on a node with the address 127.0.0.1.
+func inMode(mode kernel.Mode, svc *model.Service) *compile.Cluster {
+	cfg := compiletest.Config()
+	cfg.Mode, cfg.Families = mode, []inet.Family{inet.IPv4}
+	return compiletest.Cluster(cfg, map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("127.0.0.1"))
+}
+
+func forwarded(svc *model.Service) string {
+	var all []string
+	for _, s := range inMode(kernel.Userspace, svc).Forwarded(svc.ID) {
+		var endpoints []string
+		for _, d := range s.Destinations {
+			endpoints = append(endpoints, d.Addr.String())
+		}
+		all = append(all, fmt.Sprintf("%s %s -> %s", s.Owner.Port, s.Key.Addr, strings.Join(endpoints, " ")))
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestPoliciesInUserspace: each port is forwarded once, with the endpoints that its traffic policy allows: the external
+// policy if it is a node port, and otherwise the internal one.
+func TestPoliciesInUserspace(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5", "10.244.2.5")
+	svc.Slices[0].Endpoints[1].Node = "another"
+	svc.LoadBalancerIPs, svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}, []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+	const local, both = "10.244.1.5:8080", "10.244.1.5:8080 10.244.2.5:8080"
+	const inside, outside = "http 10.96.0.10:80 -> ", "http 127.0.0.1:30080 -> "
+	for _, c := range []struct {
+		nodePort           uint16
+		internal, external bool
+		want               string
+	}{
+		{0, false, true, inside + both}, {0, true, false, inside + local},
+		{30080, true, false, outside + both}, {30080, false, true, outside + local},
+	} {
+		svc.Ports[0].NodePort, svc.InternalLocal, svc.ExternalLocal = c.nodePort, c.internal, c.external
+		if got := forwarded(svc); got != c.want {
+			t.Errorf("node port %d, policies Local: %v and %v: %s, want %s", c.nodePort, c.internal, c.external, got, c.want)
+		}
+	}
+}
+
+// TestLoopbackEndpoints: only the data plane in user space sends clients to processes of the machine.
+func TestLoopbackEndpoints(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "127.0.0.1")
+	for mode, refused := range map[kernel.Mode]bool{kernel.IPVSWithIPTables: true, kernel.IPVSWithNFTables: true, kernel.NFTablesOnly: true, kernel.Userspace: false} {
+		c := inMode(mode, svc)
+		problem := slices.ContainsFunc(c.Problems(svc.ID), func(p model.Problem) bool { return strings.Contains(p.Reason, "is a loopback address") })
+		if endpoints := len(c.Forwarded(svc.ID)[0].Destinations); problem != refused || (endpoints == 0) != refused {
+			t.Errorf("%s: %d endpoints, Problem: %v", mode, endpoints, problem)
+		}
+	}
+}
+
+// TestLackingInUserspace: annotations without effect are Problems, and all ports still work.
+func TestLackingInUserspace(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5")
+	svc.AffinityTimeout = time.Hour
+	svc.Balancing = model.Balancing{Scheduler: "sh", SlowStart: time.Minute, MaxConnections: 10, AllPorts: true}
+	c := inMode(kernel.Userspace, svc)
+	var fields []string
+	for _, p := range c.Problems(svc.ID) {
+		fields = append(fields, strings.TrimSuffix(strings.TrimPrefix(p.Field, "metadata.annotations[kube-ipvs.io/"), "]"))
+	}
+	if got := strings.Join(fields, " "); got != "affinity-ports max-connections scheduler slow-start" {
+		t.Errorf("Problems of %s", got)
+	}
+	for _, s := range c.Forwarded(svc.ID) {
+		if s.Key.Addr.Port() == 0 || s.Flags&kernel.FlagPersistent == 0 {
+			t.Errorf("%s has no affinity of its own", s.Key)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package userspace
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// unprivileged is the lowest port that any process may listen on.
+const unprivileged = 1024
+
+// frontend is a Service port in one family, and the listener that serves it.
+type frontend struct {
+	owner    model.ServicePortRef
+	protocol inet.Protocol
+	// serves is the frontend that the listener stands for: the address and port of the ClusterIP, or the node port.
+	serves string
+	listen forward.Listen
+	target forward.Target
+}
+
+// loopback returns the address at which a family's ports are served.
+func loopback(f inet.Family) netip.Addr {
+	if f == inet.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// frontendOf returns the listener of a virtual server. It listens at the node port if any process may, and otherwise at
+// a port that the system chooses.
+func frontendOf(s *want.Server) frontend {
+	f := frontend{owner: s.Owner, protocol: s.Key.Protocol, serves: s.Key.Addr.String(), target: targetOf(s)}
+	number := uint16(0)
+	if s.Key.Addr.Addr() == loopback(s.Key.Family()) {
+		f.serves = fmt.Sprintf("node port %d", s.Key.Addr.Port())
+		number = s.Key.Addr.Port()
+	}
+	f.listen = forward.Listen{Protocol: forward.Protocol(f.protocol.String()), At: netip.AddrPortFrom(loopback(s.Key.Family()), number)}
+	if number < unprivileged {
+		f.listen.At = netip.AddrPortFrom(f.listen.At.Addr(), 0)
+		f.listen.Name = s.Owner.String()
+	}
+	return f
+}
+
+func targetOf(s *want.Server) forward.Target {
+	t := forward.Target{Endpoints: make([]forward.Endpoint, len(s.Destinations))}
+	for i, d := range s.Destinations {
+		t.Endpoints[i] = forward.Endpoint{Addr: d.Addr, Weight: d.Weight}
+	}
+	if s.Flags&kernel.FlagPersistent != 0 {
+		t.Affinity, t.AffinityBits = time.Duration(s.Timeout)*time.Second, int(s.MaskBits)
+	}
+	return t
+}
+
+// taking returns the number of endpoints that get new clients.
+func (f frontend) taking() (n int) {
+	for _, e := range f.target.Endpoints {
+		if e.Weight > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// problem describes why the listener could not be opened.
+func (f frontend) problem(err error) model.Problem {
+	p := model.Problem{
+		Object: f.owner.Service.Ref(), Service: f.owner.Service, Field: "spec.ports", Value: fmt.Sprintf("%s/%s", f.owner.Port, f.protocol),
+		Reason: "not served: " + err.Error() + ". The agent retries every " + retry.String(), Remedy: "stop the process that has the port, or use another node port",
+	}
+	if f.protocol == inet.SCTP {
+		p.Reason, p.Remedy = "not served: the agent's process cannot forward SCTP", "use --data-plane=ipvs"
+	}
+	return p
+}

@@ -1,0 +1,127 @@
+package userspace
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// retry is the interval between attempts to open ports. grace is how long open connections that carry data may take to
+// end when the agent stops. countInterval is how often the log shows clients that could not be served.
+const retry, grace, countInterval = 10 * time.Second, 10 * time.Second, time.Minute
+
+// Config configures the data plane.
+type Config struct {
+	Compile compile.Config
+	Limits  forward.Limits
+	Source  agent.Source
+	// Changed is called with the ports that have changed: at first with all of them, even if there are none.
+	Changed func([]view.ForwardedPort) error
+	Log     *zap.Logger
+}
+
+// Run serves the source's Services until the context ends.
+func Run(ctx context.Context, cfg Config) {
+	l := newLoop(cfg)
+	defer l.ports.forwarder.Close(grace)
+	again, counting := time.NewTicker(retry), time.NewTicker(countInterval)
+	defer again.Stop()
+	defer counting.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-cfg.Source.Changed():
+			if cfg.Source.Synced() { // I4
+				l.follow(cfg.Source.Take())
+			}
+		case <-again.C:
+			if failed := l.ports.failed(); len(failed) > 0 {
+				l.serve(failed, nil)
+			}
+		case <-counting.C:
+			l.count()
+		}
+	}
+}
+
+type loop struct {
+	Config
+	cluster *compile.Cluster
+	ports   ports
+	known   *agent.KnownProblems
+	printed bool
+	counted forward.Counts
+}
+
+func newLoop(cfg Config) *loop {
+	l := &loop{
+		Config: cfg, cluster: compile.NewCluster(cfg.Compile), known: agent.NewKnownProblems(cfg.Compile.NodeName),
+		ports: ports{forward.New(cfg.Limits), map[model.ServiceID][]port{}},
+	}
+	addresses := []netip.Addr{}
+	for _, f := range cfg.Compile.Families {
+		addresses = append(addresses, loopback(f))
+	}
+	l.cluster.Learn(compile.Facts{Addresses: addresses, Network: kernel.Network{}, Listeners: kernel.Listeners{}})
+	return l
+}
+
+// follow serves changed Services, and the Services that the changes affect.
+func (l *loop) follow(changes model.Changes) {
+	l.cluster.Learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version})
+	compiled := l.cluster.Compile(want.NewTouched())
+	for l.cluster.Behind() {
+		compiled = append(compiled, l.cluster.Compile(want.NewTouched())...)
+	}
+	wanted := map[model.ServiceID][]frontend{}
+	for _, id := range compiled {
+		wanted[id] = nil
+		for _, server := range l.cluster.Forwarded(id) {
+			wanted[id] = append(wanted[id], frontendOf(server))
+		}
+	}
+	l.serve(wanted, changes.Problems)
+}
+
+func (l *loop) serve(wanted map[model.ServiceID][]frontend, unreadable map[model.ObjectRef][]model.Problem) {
+	changed := l.ports.update(wanted)
+	report := &agent.Report{Problems: map[model.ServiceID][]model.Problem{}, Unreadable: unreadable}
+	for id := range wanted {
+		report.Problems[id] = slices.Concat(l.cluster.Problems(id), l.ports.problems(id))
+	}
+	l.known.Update(report)
+	for _, change := range report.ProblemChanges {
+		for _, p := range change.Added {
+			l.Log.Warn(p.String())
+		}
+	}
+	if len(changed) > 0 || !l.printed {
+		l.printed = true
+		if err := l.Changed(changed); err != nil {
+			l.Log.Warn("the ports could not be printed", zap.Error(err))
+		}
+	}
+}
+
+// count logs the clients that could not be served since the last call.
+func (l *loop) count() {
+	now, before := l.ports.forwarder.Counts(), l.counted
+	if l.counted = now; now.Refused == before.Refused && now.Replaced == before.Replaced && now.Failed == before.Failed {
+		return
+	}
+	l.Log.Warn("clients were not served", zap.Uint64("connections beyond the limit", now.Refused-before.Refused),
+		zap.Uint64("UDP flows replaced early", now.Replaced-before.Replaced), zap.Uint64("no endpoint reached", now.Failed-before.Failed),
+		zap.Duration("in the last", countInterval))
+}

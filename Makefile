@@ -67,6 +67,7 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
 	@$(linters) run --build-tags pause ./internal/kernel/live
+	@GOOS=windows GOARCH=amd64 go vet ./internal/forward # the forwarder depends on no platform
 	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 

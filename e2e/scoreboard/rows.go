@@ -159,7 +159,7 @@ var Rows = []Row{
 	{
 		Name: "R22", Title: "race detector, random order of tests",
 		Full:   "no race",
-		Probes: []Probe{{Package: "internal/agent", Tests: ".", Part: full}},
+		Probes: []Probe{{Package: "internal/agent", Tests: `^\w+$`, Part: full}},
 		Peer:   "not measured",
 	},
 }

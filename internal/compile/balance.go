@@ -197,7 +197,8 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 
 // notBalanced adds a Problem for each IPVS feature that nftables lacks.
 func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
-	const onlyIPVS, remedy = "only IPVS can do this, and nftables balances on this node: ", "load the module ip_vs on the node"
+	const onlyIPVS = "only IPVS can do this, and nftables balances on this node: "
+	const remedy = "load the module ip_vs on the node; with --data-plane=nftables, also remove this setting and restart the agent"
 	if b.Scheduler != "" {
 		note("scheduler", b.Scheduler, onlyIPVS+"each connection gets an endpoint at random, by weight", remedy)
 	}

@@ -81,7 +81,8 @@ func (n NodePortAddresses) unrestricted(f inet.Family) bool {
 // loopback returns the loopback addresses that are selected. A range must contain only loopback addresses, so
 // 0.0.0.0/0 selects none.
 func (n NodePortAddresses) loopback() (selected []netip.Addr) {
-	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+	for _, f := range inet.Families {
+		a := f.Loopback()
 		if n.Localhost || slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {
 			selected = append(selected, a)
 		}

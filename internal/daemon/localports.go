@@ -24,24 +24,23 @@ func thisHost() localports.Host {
 type nodePorts struct {
 	loopbacks *loopback.Ports
 	guard     *localports.Guard
-	reserve   bool
-	nodes     *nodes
 }
 
+// newNodePorts returns node ports that are reserved only with IPVS. Where nftables balances, a reply never reaches the rules for new
+// connections. The guard then releases the ports that an earlier agent has reserved.
 func newNodePorts(loopbacks *loopback.Ports, host localports.Host, settings *config.Settings, nodes *nodes) *nodePorts {
-	return &nodePorts{loopbacks, localports.NewGuard(host), settings.ReserveNodePorts, nodes}
+	reserve := settings.ReserveNodePorts
+	return &nodePorts{loopbacks, localports.NewGuard(host, func() bool { return reserve && !nodes.current().Mode.NFTablesBalances() })}
 }
 
-// observe reserves node ports only with IPVS. Where nftables balances, a reply never reaches the rules for new connections. The guard then
-// releases the ports that an earlier agent has reserved.
 func (p *nodePorts) observe(r *agent.Report) {
 	ports := loopbackPorts(r)
 	p.loopbacks.Update(r.LoopbackAddresses, ports)
-	if !p.reserve || p.nodes.current().Mode.NFTablesBalances() {
-		ports = nil
-	}
 	p.guard.Update(ports, r.Complete())
 }
+
+// nodeMoved reserves or releases node ports after another data plane balances.
+func (p *nodePorts) nodeMoved() { p.guard.Update(nil, true) }
 
 func (p *nodePorts) run(ctx context.Context, observer *telemetry.Telemetry, log *zap.Logger) {
 	var both sync.WaitGroup
@@ -55,7 +54,7 @@ func runGuard(ctx context.Context, guard *localports.Guard, observer *telemetry.
 	guard.Run(ctx, func(ours kernel.Ports, err error) {
 		if err == nil {
 			observer.ClearProblem(field)
-			log.Info("this node's own connections do not use node ports as source ports", zap.String("sysctl", field), zap.Stringer("added", ours))
+			log.Info("changed the node ports that this node's own connections do not use as source ports", zap.String("sysctl", field), zap.Stringer("reserved", ours))
 			return
 		}
 		observer.SetProblem(model.Problem{

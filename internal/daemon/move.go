@@ -40,6 +40,7 @@ type mover struct {
 	current      *current
 	to           chan agent.Move
 	drift, moved signal
+	ended        func() // called after the node has moved
 	telemetry    interface {
 		Moved(dataPlane string, lost int, field string)
 		SetProblem(model.Problem)
@@ -81,7 +82,7 @@ func (m *mover) run(ctx context.Context) {
 func notMoved(why error) model.Problem {
 	return model.Problem{
 		Field: dataPlaneField, Value: kernel.DataPlaneAuto,
-		Reason: "nftables balances connections, although IPVS is in the kernel now: " + why.Error(),
+		Reason: "nftables balances connections, although ip_vs is loaded: " + why.Error(),
 		Remedy: "fix the cause, or use --data-plane=nftables to accept this",
 	}
 }
@@ -113,6 +114,7 @@ func (m *mover) move(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	m.ended()
 	m.telemetry.Moved(node.Mode.DataPlane(), lost, dataPlaneField)
 	m.log.Info("moved from nftables to IPVS; open connections continue", zap.Int("lost_affinity_records", lost))
 	return nil

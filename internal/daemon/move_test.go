@@ -89,7 +89,7 @@ func newMoves(t *testing.T, plane string) *moves {
 		},
 		nodes:   newNodes(&Node{Kernel: m.old, Choice: preflight.Choice{Mode: kernel.NFTablesOnly, WhyDataPlane: "the kernel has no IPVS", Families: inet.Families}}),
 		current: newCurrent(&config.Loaded{Settings: config.Settings{NodeName: "node-1", DataPlane: plane}}),
-		to:      make(chan agent.Move), drift: newSignal(), moved: newSignal(), telemetry: m, log: zap.NewNop(),
+		to:      make(chan agent.Move), drift: newSignal(), moved: newSignal(), ended: func() {}, telemetry: m, log: zap.NewNop(),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)

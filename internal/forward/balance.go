@@ -69,9 +69,13 @@ func (b *balancer) set(t Target) bool {
 	for i, e := range b.target.Endpoints {
 		before[e.Addr] = b.credit[i]
 	}
+	sum := int64(0)
+	for _, e := range t.Endpoints {
+		sum += int64(e.Weight)
+	}
 	b.target, b.credit = t, make([]int64, len(t.Endpoints))
 	for i, e := range t.Endpoints {
-		b.credit[i] = before[e.Addr]
+		b.credit[i] = min(max(before[e.Addr], -sum), sum) // the weights may have been larger
 	}
 	return true
 }

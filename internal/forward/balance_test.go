@@ -32,6 +32,16 @@ func target(weights ...uint32) Target {
 	return t
 }
 
+// TestWeightsOfAnotherScale: credit from large weights does not give one endpoint all clients after the weights become small.
+func TestWeightsOfAnotherScale(t *testing.T) {
+	balancer := newBalancer(target(1000, 1, 1))
+	picks(balancer, 334, "127.0.0.1")
+	balancer.set(target(0, 1, 1))
+	if got := picks(balancer, 10, "127.0.0.1"); strings.Count(got, "b") < 3 || strings.Count(got, "c") < 3 {
+		t.Errorf("picked %s", got)
+	}
+}
+
 func TestRoundRobinByWeight(t *testing.T) {
 	for _, one := range []struct {
 		target Target

@@ -50,3 +50,36 @@ func TestCloseWaitsForReplies(t *testing.T) {
 	_ = asking.Close()
 	<-closed
 }
+
+// TestSilentClientMayEndItsRequest: a client that was silent before it ended its request still waits for the reply.
+func TestSilentClientMayEndItsRequest(t *testing.T) {
+	s := &stream{silent: map[*net.TCPConn]bool{}}
+	s.client, s.server = pair(t)
+	if s.silence(s.client, true) {
+		t.Error("ends while only the client is silent")
+	}
+	s.ended(s.client)
+	if s.silence(s.server, true) {
+		t.Error("ends while the reply may still come")
+	}
+}
+
+// pair returns the ends of a connection.
+func pair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err = l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}

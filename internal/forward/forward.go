@@ -50,7 +50,7 @@ type Counts struct {
 	Refused uint64
 	// Replaced is the number of UDP flows that ended early because new clients needed their place.
 	Replaced uint64
-	// Failed is the number of clients that could not be connected to any endpoint.
+	// Failed is the number of connections and datagrams that reached no endpoint.
 	Failed uint64
 }
 

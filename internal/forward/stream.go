@@ -37,6 +37,7 @@ func (s *stream) copy(to, from *net.TCPConn) {
 		n, err := io.Copy(to, from)
 		switch {
 		case err == nil:
+			s.ended(from)
 			_ = to.CloseWrite()
 			return
 		case !errors.Is(err, os.ErrDeadlineExceeded) || s.silence(from, n == 0 && !interrupted):
@@ -59,6 +60,13 @@ func (s *stream) silence(from *net.TCPConn, silent bool) bool {
 	s.silent[from] = silent
 	_ = from.SetReadDeadline(time.Now().Add(s.quiet))
 	return s.silent[s.client] && s.silent[s.server]
+}
+
+// ended records that a source sends no more data.
+func (s *stream) ended(from *net.TCPConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.silent, from)
 }
 
 func (s *stream) reset() {

@@ -101,16 +101,16 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 		l.failed.Add(1)
 		return nil
 	}
-	if l.flows.len() >= l.limits.Flows {
-		l.end(l.flows.oldest())
-		l.replaced.Add(1)
-	}
 	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		l.failed.Add(1)
 		return nil
 	}
 	l.balancer.connected(client.Addr(), to, time.Now())
+	if l.flows.len() >= l.limits.Flows {
+		l.end(l.flows.oldest())
+		l.replaced.Add(1)
+	}
 	fl := &flow{to, socket}
 	l.flows.put(key, fl)
 	l.running.Go(func() { l.reply(key, fl) })

@@ -40,6 +40,14 @@ func (f Family) String() string {
 	return fmt.Sprintf("family(%d)", uint8(f))
 }
 
+// Loopback returns 127.0.0.1 or ::1.
+func (f Family) Loopback() netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
 // Bits returns the length of the family's addresses.
 func (f Family) Bits() int {
 	if f == IPv4 {

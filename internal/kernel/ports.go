@@ -82,7 +82,16 @@ func (p Ports) Without(others Ports) Ports {
 }
 
 // Common returns the ports that are also in the other ranges.
-func (p Ports) Common(others Ports) Ports { return p.Without(p.Without(others)) }
+func (p Ports) Common(others Ports) (both Ports) {
+	for _, a := range p {
+		for _, b := range others {
+			if first, last := max(a.First, b.First), min(a.Last, b.Last); first <= last {
+				both = append(both, PortRange{first, last})
+			}
+		}
+	}
+	return both
+}
 
 // With returns the ports of both lists, sorted and in as few ranges as possible, as the kernel prints them.
 func (p Ports) With(others Ports) (all Ports) {

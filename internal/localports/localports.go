@@ -9,6 +9,7 @@ package localports
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -27,17 +28,19 @@ type Host struct {
 
 // Guard reserves node ports.
 type Guard struct {
-	host Host
-	wake chan struct{}
+	host   Host
+	active func() bool
+	wake   chan struct{}
 
 	mu     sync.Mutex
 	ports  map[model.ServiceID][]model.LoopbackPort
 	synced bool
 }
 
-// NewGuard returns a guard that changes nothing until Run is called.
-func NewGuard(host Host) *Guard {
-	return &Guard{host: host, wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{}}
+// NewGuard returns a guard that changes nothing until Run is called. While active returns false, it reserves no ports, and releases those
+// that a guard has added.
+func NewGuard(host Host, active func() bool) *Guard {
+	return &Guard{host: host, active: active, wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{}}
 }
 
 // Update sets the node ports of the Services in the map. The ports of other Services do not change. The guard waits for the first
@@ -68,7 +71,7 @@ func (g *Guard) Update(ports map[model.ServiceID][]model.LoopbackPort, complete 
 }
 
 // Run keeps node ports reserved until the context ends. After that, they stay reserved, because the kernel keeps serving. Run calls
-// report when it has changed the reserved ports, and when it begins or ceases to fail.
+// report when it has changed the reserved ports, and when it starts or stops failing.
 func (g *Guard) Run(ctx context.Context, report func(ours kernel.Ports, err error)) {
 	failed := ""
 	for {
@@ -90,6 +93,9 @@ func (g *Guard) Run(ctx context.Context, report func(ours kernel.Ports, err erro
 }
 
 func (g *Guard) wanted() (ports kernel.Ports) {
+	if !g.active() {
+		return nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, list := range g.ports {
@@ -138,13 +144,13 @@ func (h Host) settle(nodePorts kernel.Ports) (ours kernel.Ports, changed bool, e
 	}
 	all, ours := merge(reserved, recorded, wanted)
 	if !slices.Equal(all, reserved.With(nil)) {
-		// A port is in the record as long as it may be reserved. If the agent is killed in between, the record has ports that are not
-		// reserved, which the next call ignores.
+		// The record lists a port while it may be reserved. After a kill, it may list ports that are not reserved; the next call ignores
+		// them.
 		if err := write(record, recorded.With(ours)); err != nil {
 			return nil, false, err
 		}
 		if err := h.Reserve(all); err != nil {
-			return nil, false, err
+			return nil, false, errors.Join(err, h.undo(record, recorded, reserved))
 		}
 		changed = true
 	}
@@ -152,6 +158,16 @@ func (h Host) settle(nodePorts kernel.Ports) (ours kernel.Ports, changed bool, e
 		return ours, false, nil
 	}
 	return ours, changed, write(record, ours)
+}
+
+// undo restores the record after a refused write, so that ports that an administrator reserves later do not count as ours. If the kernel has
+// taken a part of the list, the record stays.
+func (h Host) undo(record string, recorded, reserved kernel.Ports) error {
+	now, err := h.Reserved()
+	if err != nil || !slices.Equal(now, reserved) {
+		return err
+	}
+	return write(record, recorded)
 }
 
 // wanted returns the node ports that the kernel may choose.

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -107,10 +109,35 @@ func TestOthersKeepTheirPorts(t *testing.T) {
 	})
 }
 
+func always() bool { return true }
+
+// TestGuardBecomesActive: after the node has moved to IPVS, the ports of Services that have not changed since are reserved, too.
+func TestGuardBecomesActive(t *testing.T) {
+	s := &sysctls{chosen: ports(t, "30000-60999")}
+	var active atomic.Bool
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")), active.Load)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go g.Run(ctx, func(kernel.Ports, error) {})
+		g.Update(map[model.ServiceID][]model.LoopbackPort{{Name: "web"}: {{Protocol: inet.TCP, Number: 30080}}}, true)
+		synctest.Wait()
+		if s.writes != 0 {
+			t.Errorf("reserved %v without IPVS", s.reserved)
+		}
+		active.Store(true)
+		g.Update(nil, true)
+		synctest.Wait()
+		if s.reserved.String() != "30080" {
+			t.Errorf("reserved %v", s.reserved)
+		}
+	})
+}
+
 // TestGuard: the guard changes nothing before the first complete sync, and reports an error once.
 func TestGuard(t *testing.T) {
 	s := &sysctls{chosen: ports(t, "30000-60999")}
-	g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")))
+	g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")), always)
 	type told struct {
 		ours kernel.Ports
 		err  error
@@ -139,9 +166,22 @@ func TestGuard(t *testing.T) {
 	<-ended
 }
 
+// TestRefusedPortsAreNotOurs: if the kernel refuses the list and an administrator then reserves the port, it stays reserved.
+func TestRefusedPortsAreNotOurs(t *testing.T) {
+	s := &sysctls{chosen: ports(t, "30000-60999"), refusal: errors.New("read-only")}
+	h := s.host(filepath.Join(t.TempDir(), "record"))
+	if _, _, err := h.settle(ports(t, "30080")); !errors.Is(err, s.refusal) {
+		t.Errorf("got %v", err)
+	}
+	s.refusal, s.reserved = nil, ports(t, "30080")
+	if err := h.Release(); err != nil || s.reserved.String() != "30080" {
+		t.Errorf("%v is left, error %v", s.reserved, err)
+	}
+}
+
 func TestGuardReportsAnErrorOnce(t *testing.T) {
 	s := &sysctls{chosen: ports(t, "30000-60999"), refusal: errors.New("read-only")}
-	g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")))
+	g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")), always)
 	reports := make(chan error)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

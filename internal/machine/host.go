@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -31,6 +32,8 @@ const (
 	// mostOfFile is the maximum size of a file. mostOfLog is how many bytes Tail reads from the end of a log.
 	mostOfFile = 4 << 20
 	mostOfLog  = 256 << 10
+	// oneRead is the size of a read. A sysctl with a long list returns as much as fits into the first read, and nothing into later ones.
+	oneRead = 256 << 10
 )
 
 // ReadFile fails for a file that is too large, because truncated content could be mistaken for the whole file.
@@ -40,7 +43,7 @@ func (thisHost) ReadFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostOfFile+1))
+	text, err := io.ReadAll(bufio.NewReaderSize(io.LimitReader(f, mostOfFile+1), oneRead))
 	switch {
 	case errors.Is(err, unix.ESRCH): // the process has ended
 		return nil, fs.ErrNotExist

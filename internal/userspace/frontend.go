@@ -1,8 +1,10 @@
 package userspace
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
@@ -25,24 +27,16 @@ type frontend struct {
 	target forward.Target
 }
 
-// loopback returns the address at which a family's ports are served.
-func loopback(f inet.Family) netip.Addr {
-	if f == inet.IPv6 {
-		return netip.IPv6Loopback()
-	}
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-}
-
 // frontendOf returns the listener of a virtual server. It listens at the node port if any process may, and otherwise at
 // a port that the system chooses.
 func frontendOf(s *want.Server) frontend {
 	f := frontend{owner: s.Owner, protocol: s.Key.Protocol, serves: s.Key.Addr.String(), target: targetOf(s)}
 	number := uint16(0)
-	if s.Key.Addr.Addr() == loopback(s.Key.Family()) {
+	if s.Key.Addr.Addr() == s.Key.Family().Loopback() {
 		f.serves = fmt.Sprintf("node port %d", s.Key.Addr.Port())
 		number = s.Key.Addr.Port()
 	}
-	f.listen = forward.Listen{Protocol: forward.Protocol(f.protocol.String()), At: netip.AddrPortFrom(loopback(s.Key.Family()), number)}
+	f.listen = forward.Listen{Protocol: forward.Protocol(f.protocol.String()), At: netip.AddrPortFrom(s.Key.Family().Loopback(), number)}
 	if number < unprivileged {
 		f.listen.At = netip.AddrPortFrom(f.listen.At.Addr(), 0)
 		f.listen.Name = s.Owner.String()
@@ -75,10 +69,13 @@ func (f frontend) taking() (n int) {
 func (f frontend) problem(err error) model.Problem {
 	p := model.Problem{
 		Object: f.owner.Service.Ref(), Service: f.owner.Service, Field: "spec.ports", Value: fmt.Sprintf("%s/%s", f.owner.Port, f.protocol),
-		Reason: "not served: " + err.Error() + ". The agent retries every " + retry.String(), Remedy: "stop the process that has the port, or use another node port",
+		Reason: "not served: " + err.Error() + ". The agent retries every " + retry.String(),
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		p.Remedy = "stop the process that has the port, or use another node port"
 	}
 	if f.protocol == inet.SCTP {
-		p.Reason, p.Remedy = "not served: the agent's process cannot forward SCTP", "use --data-plane=ipvs"
+		p.Reason, p.Remedy = "not served: the agent's process cannot forward SCTP", "use --data-plane=auto"
 	}
 	return p
 }

@@ -72,7 +72,7 @@ func newLoop(cfg Config) *loop {
 	}
 	addresses := []netip.Addr{}
 	for _, f := range cfg.Compile.Families {
-		addresses = append(addresses, loopback(f))
+		addresses = append(addresses, f.Loopback())
 	}
 	l.cluster.Learn(compile.Facts{Addresses: addresses, Network: kernel.Network{}, Listeners: kernel.Listeners{}})
 	return l
@@ -121,7 +121,7 @@ func (l *loop) count() {
 	if l.counted = now; now.Refused == before.Refused && now.Replaced == before.Replaced && now.Failed == before.Failed {
 		return
 	}
-	l.Log.Warn("clients were not served", zap.Uint64("connections beyond the limit", now.Refused-before.Refused),
-		zap.Uint64("UDP flows replaced early", now.Replaced-before.Replaced), zap.Uint64("no endpoint reached", now.Failed-before.Failed),
-		zap.Duration("in the last", countInterval))
+	l.Log.Warn("limits were reached, or endpoints did not answer", zap.Uint64("refused_connections", now.Refused-before.Refused),
+		zap.Uint64("replaced_udp_flows", now.Replaced-before.Replaced), zap.Uint64("failed", now.Failed-before.Failed),
+		zap.Duration("interval", countInterval))
 }

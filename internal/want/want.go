@@ -275,11 +275,7 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 // record are not ours. If the seal is missing, the ledger was lost, or the agent was killed while writing it. No
 // virtual server can have this key, because Services cannot have loopback addresses.
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
-	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if f == inet.IPv6 {
-		addr = netip.IPv6Loopback()
-	}
-	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
+	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: f.Loopback(), Protocol: inet.TCP, Port: 1}}
 }
 
 // ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no particular order.

@@ -18,7 +18,7 @@ import (
 
 type readAll func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 
-// adopter copies virtual servers from the other data plane to this one. A Kernel whose rules are in iptables needs none: while it writes rules and
+// adopter copies virtual servers from the other data plane to this one. A Kernel whose rules are in iptables needs no adopter: while it writes rules and
 // virtual servers, the nftables table stays.
 type adopter struct {
 	*reader
@@ -91,7 +91,7 @@ func (a *adopter) clients(ctx context.Context) (int, error) {
 // ones that adopt has not created belong to other programs. Otherwise, they are the agent's.
 func (a *adopter) adopt(ctx context.Context, existing bool) error {
 	wanted, err := a.owned(ctx)
-	if err != nil || len(wanted) == 0 {
+	if err != nil || wanted == nil {
 		return err
 	}
 	have, err := a.balancer.Read(ctx)
@@ -99,6 +99,12 @@ func (a *adopter) adopt(ctx context.Context, existing bool) error {
 		return err
 	}
 	var creations, updates []kernel.Op
+	for key := range a.created {
+		if _, stays := wanted[key]; !stays { // its Service is gone, and so is the owner record
+			updates = append(updates, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
+			delete(a.created, key)
+		}
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), kernel.ServerKey.Compare) {
 		_, exists := have[key]
 		_, copied := a.created[key]
@@ -118,10 +124,11 @@ func (a *adopter) adopt(ctx context.Context, existing bool) error {
 	return errors.Join(a.apply(ctx, updates)...)
 }
 
-// owned reads the virtual servers in the other data plane that have an owner record. It omits damaged ones, because the next sync writes them anyway.
+// owned reads the virtual servers in the other data plane that have an owner record, or returns nil if it does not balance. It omits damaged ones,
+// because the next sync writes them anyway.
 func (a *adopter) owned(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	all, err := a.other(ctx)
-	if err != nil {
+	if err != nil || all == nil {
 		return nil, err
 	}
 	entries := map[kernel.Member]kernel.ServerKey{}
@@ -133,7 +140,7 @@ func (a *adopter) owned(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 		}
 	}
 	if len(entries) == 0 {
-		return nil, nil
+		return map[kernel.ServerKey]kernel.ObservedServer{}, nil
 	}
 	recorded, err := a.sets.LookupMembers(ctx, slices.Collect(maps.Keys(entries)))
 	owned := map[kernel.ServerKey]kernel.ObservedServer{}

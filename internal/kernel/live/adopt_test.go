@@ -58,8 +58,14 @@ func TestAdoptServers(t *testing.T) {
 	}
 	has(t, kernel.IPVSWithNFTables, "after a change", saved, "-r 10.244.0.1:8443 -m -w 0", "-r 10.244.0.2:8443 -m -w 2", "-r 10.244.0.3:8443 -m -w 3")
 
+	must(t, nftables, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
+	if err := k.AdoptRecords(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has(t, kernel.IPVSWithNFTables, "after the Service is deleted")
+
+	must(t, nftables, create(affinity, destination(1))...)
 	must(t, k, kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: inet.IPv4}})
-	must(t, k, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
 	if err := k.AdoptRecords(t.Context()); err != nil {
 		t.Fatal(err)
 	}

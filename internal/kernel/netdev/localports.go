@@ -59,7 +59,7 @@ func (t sysctlTree) localPortRange() (kernel.Ports, error) {
 // longestList is enough for every second port.
 const longestList = 1 << 18
 
-// reservedPorts uses one long read: the kernel puts as much of the list into it as there is room, and nothing into the next read.
+// reservedPorts uses one long read: the first read returns as much of the list as fits, and later ones nothing.
 func (t sysctlTree) reservedPorts() (kernel.Ports, error) {
 	f, err := os.Open(t.path(reservedPorts))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -84,7 +84,7 @@ unit-race:
 unit-plain:
 	@$(recording) go test -run '$(many_syncs)' ./internal/agent ./internal/fleet/pods
 	@$(recording) go test $(sequential)
-	@$(recording) go test -short ./e2e/demo ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/contain ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
+	@$(recording) go test -short ./e2e/bench ./e2e/demo ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/site ./e2e/stories/guides ./e2e/testbed/cmd/kubeproxyfields ./e2e/testbed/contain ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: docs
 docs: ## Write the documentation as a website, which needs no network, to .cache/docs or OUT

@@ -32,8 +32,8 @@ func Testhelper(t *testing.T) {}
 func FuzzForgotten(f *testing.F) {}
 `)
 	write(t, filepath.Join(root, "a/other_windows_test.go"), "package a\nfunc TestElsewhere(t *testing.T) {}\n")
-	write(t, filepath.Join(root, "e2e/bench/b_test.go"), "package b\nfunc TestNightly(t *testing.T) {}\n")
-	if got := forgotten("bench-1000", root, nil); len(got) != 1 || got[0] != "e2e/bench TestNightly did not run" {
+	write(t, filepath.Join(root, "e2e/bench/b_test.go"), "package b\nfunc TestPeers(t *testing.T) {}\n")
+	if got := forgotten("bench-1000", root, nil); len(got) != 1 || got[0] != "e2e/bench TestPeers did not run" {
 		t.Errorf("not run by the part that should run it: %q", got)
 	}
 	write(t, filepath.Join(results, "lab/x.jsonl"), `{"package":"a","test":"TestRan","status":"PASS","kernel":"6.1"}

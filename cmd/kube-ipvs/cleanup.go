@@ -80,10 +80,11 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 	}
 	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
 		sayNFTables(cmd, node)
-		if err := how.finish(cmd, c, refusal); err != nil {
+		err := how.finish(cmd, c, refusal)
+		if refusal != nil && !how.DryRun {
 			return err
 		}
-		return how.releasePorts(cmd.ErrOrStderr(), m)
+		return errors.Join(err, how.releasePorts(cmd.ErrOrStderr(), m)) // also if another object could not be removed
 	})
 }
 
@@ -93,11 +94,15 @@ func (how cleaning) releasePorts(notes io.Writer, m *machine.Machine) error {
 	if err != nil || len(ports) == 0 {
 		return err
 	}
-	fmt.Fprintf(notes, "kube-ipvs: the agent has added %s to the sysctl net.ipv4.ip_local_reserved_ports\n", ports)
+	const sysctl = "net.ipv4.ip_local_reserved_ports"
 	if how.DryRun {
+		fmt.Fprintf(notes, "kube-ipvs: would remove the agent's node ports %s from the sysctl %s\n", ports, sysctl)
 		return nil
 	}
-	return m.SourcePorts.Release()
+	if err = m.SourcePorts.Release(); err == nil {
+		fmt.Fprintf(notes, "kube-ipvs: removed the agent's node ports %s from the sysctl %s\n", ports, sysctl)
+	}
+	return err
 }
 
 // finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.

@@ -44,10 +44,12 @@ type stage struct {
 
 type inMemory struct{ *kerneltest.Fake }
 
-func (inMemory) Watch(ctx context.Context, _, _ func())   { <-ctx.Done() }
-func (inMemory) LimitWaits()                              {}
-func (inMemory) PrepareMove(context.Context) (int, error) { return 0, nil }
-func (inMemory) Close() error                             { return nil }
+func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
+func (inMemory) LimitWaits()                            {}
+func (inMemory) PrepareMove(context.Context, map[kernel.ServerKey]struct{}) (int, error) {
+	return 0, nil
+}
+func (inMemory) Close() error { return nil }
 
 // fixedSource delivers all Services once and then no changes.
 type fixedSource map[model.ServiceID]*model.Service

@@ -28,10 +28,12 @@ import (
 
 type inMemory struct{ *kerneltest.Fake }
 
-func (inMemory) Watch(ctx context.Context, _, _ func())   { <-ctx.Done() }
-func (inMemory) LimitWaits()                              {}
-func (inMemory) PrepareMove(context.Context) (int, error) { return 0, nil }
-func (inMemory) Close() error                             { return nil }
+func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
+func (inMemory) LimitWaits()                            {}
+func (inMemory) PrepareMove(context.Context, map[kernel.ServerKey]struct{}) (int, error) {
+	return 0, nil
+}
+func (inMemory) Close() error { return nil }
 
 // recorded returns the series of an agent that has synced with a fake kernel. Series that need an API server or a
 // kernel module come from the golden file of internal/telemetry, which contains every series.

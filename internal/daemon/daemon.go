@@ -123,7 +123,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials
 	group.Go(func() error { ports.run(ctx, observer, log); return nil })
-	moving := &mover{cfg.Machine, nodes, current, moves, drift, moved, ports.nodeMoved, observer, log}
+	moving := &mover{cfg.Machine, nodes, current, moves, drift, moved, ports.nodeMoved, observer, log, map[kernel.ServerKey]struct{}{}}
 	group.Go(func() error { moving.run(ctx); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })
 	group.Go(func() error { answers.run(ctx, loop, log); return nil })

@@ -88,10 +88,12 @@ func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stal
 	return r.Fake.EndFlows(ctx, protocols, stale)
 }
 
-func (*recorder) Watch(ctx context.Context, _, _ func())   { <-ctx.Done() }
-func (*recorder) LimitWaits()                              {}
-func (*recorder) PrepareMove(context.Context) (int, error) { return 0, nil }
-func (*recorder) Close() error                             { return nil }
+func (*recorder) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
+func (*recorder) LimitWaits()                            {}
+func (*recorder) PrepareMove(context.Context, map[kernel.ServerKey]struct{}) (int, error) {
+	return 0, nil
+}
+func (*recorder) Close() error { return nil }
 
 const goodService = `apiVersion: v1
 kind: Service

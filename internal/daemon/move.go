@@ -46,6 +46,8 @@ type mover struct {
 		SetProblem(model.Problem)
 	}
 	log *zap.Logger
+	// copies are the virtual servers that a failed attempt has copied to IPVS and could not remove.
+	copies map[kernel.ServerKey]struct{}
 }
 
 // run looks for IPVS until the node has moved. After a failure, nftables keeps balancing, and run tries again.
@@ -89,11 +91,11 @@ func notMoved(why error) model.Problem {
 
 func (m *mover) move(ctx context.Context) error {
 	old := m.nodes.current()
-	node, err := m.open(ctx, old)
+	node, warnings, err := m.open(ctx, old)
 	if err != nil {
 		return err
 	}
-	lost, err := node.Kernel.PrepareMove(ctx)
+	lost, err := node.Kernel.PrepareMove(ctx, m.copies)
 	if err != nil {
 		node.Close(m.log)
 		return fmt.Errorf("copy virtual servers to IPVS: %w", err)
@@ -116,25 +118,32 @@ func (m *mover) move(ctx context.Context) error {
 	}
 	m.ended()
 	m.telemetry.Moved(node.Mode.DataPlane(), lost, dataPlaneField)
+	for _, w := range warnings {
+		m.log.Warn(w.String())
+	}
 	m.log.Info("moved from nftables to IPVS; open connections continue", zap.Int("lost_affinity_records", lost))
 	return nil
 }
 
 // open opens the node for IPVS if preflight finds everything that IPVS needs. Sets and rules stay in nftables until the agent restarts.
-func (m *mover) open(ctx context.Context, old *Node) (*Node, error) {
+func (m *mover) open(ctx context.Context, old *Node) (node *Node, warnings []finding.Finding, err error) {
 	settings := *m.current.settings()
 	settings.DataPlane, settings.Rules = kernel.DataPlaneIPVS, kernel.RulesNFTables
 	found := m.machine.Preflight(ctx, &settings)
 	var missing []string
 	for _, f := range found.Findings {
-		if f.Severity == finding.Broken {
+		switch f.Severity {
+		case finding.Broken:
 			missing = append(missing, f.String())
+		case finding.Warning:
+			warnings = append(warnings, f)
 		}
 	}
 	if len(missing) > 0 {
-		return nil, errors.New(strings.Join(missing, "; "))
+		return nil, nil, errors.New(strings.Join(missing, "; "))
 	}
 	found.Families, found.Without = old.Families, old.Without
 	found.WhyDataPlane, found.WhyRules = "the module ip_vs was loaded while the agent was running", "nftables balanced when the agent started"
-	return m.machine.open(&settings, found, zap.NewNop()) // this would log the same lines again
+	node, err = m.machine.open(&settings, found, zap.NewNop()) // this would log the same lines again
+	return node, warnings, err
 }

@@ -26,11 +26,15 @@ type movable struct {
 	of        *moves
 	preparing error
 	closed    bool
+	left      int // how many copies earlier attempts could not remove
 }
 
-func (m *movable) PrepareMove(context.Context) (int, error) {
+func (m *movable) PrepareMove(_ context.Context, copies map[kernel.ServerKey]struct{}) (int, error) {
 	m.of.Lock()
 	defer m.of.Unlock()
+	if m.left = len(copies); m.preparing != nil {
+		copies[kernel.ServerKey{Protocol: inet.TCP}] = struct{}{}
+	}
 	return 3, m.preparing
 }
 
@@ -89,7 +93,7 @@ func newMoves(t *testing.T, plane string) *moves {
 		},
 		nodes:   newNodes(&Node{Kernel: m.old, Choice: preflight.Choice{Mode: kernel.NFTablesOnly, WhyDataPlane: "the kernel has no IPVS", Families: inet.Families}}),
 		current: newCurrent(&config.Loaded{Settings: config.Settings{NodeName: "node-1", DataPlane: plane}}),
-		to:      make(chan agent.Move), drift: newSignal(), moved: newSignal(), ended: func() {}, telemetry: m, log: zap.NewNop(),
+		to:      make(chan agent.Move), drift: newSignal(), moved: newSignal(), ended: func() {}, telemetry: m, log: zap.NewNop(), copies: map[kernel.ServerKey]struct{}{},
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
@@ -171,6 +175,9 @@ func TestMoverMoves(t *testing.T) {
 				}
 				m.sleep(30 * time.Second)
 				m.mustHaveMoved(t)
+				if want := name == "copying fails"; (m.new.left == 1) != want {
+					t.Errorf("the last attempt knew %d copies of earlier ones", m.new.left)
+				}
 			})
 		})
 	}

@@ -55,8 +55,8 @@ type Kernel interface {
 	// LimitWaits limits the time that a call waits for the iptables lock.
 	LimitWaits()
 	// PrepareMove copies virtual servers from nftables to IPVS, and counts the clients whose affinity the move will lose. After an error, it
-	// removes the copies.
-	PrepareMove(context.Context) (clients int, err error)
+	// removes the copies; those that it cannot remove stay in copies, for the next attempt.
+	PrepareMove(ctx context.Context, copies map[kernel.ServerKey]struct{}) (clients int, err error)
 	Close() error
 }
 

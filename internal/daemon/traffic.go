@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/netip"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -15,7 +16,9 @@ import (
 // traffic reads the counters of virtual servers for metrics. It has its own socket, so scrapes do not wait for the
 // agent's loop.
 type traffic struct {
-	nodes   *nodes
+	nodes *nodes
+
+	mu      sync.Mutex
 	servers *ipvs.Backend // nil until IPVS balances, because nftables maps have no counters
 }
 
@@ -24,17 +27,23 @@ func openTraffic(settings *config.Settings, nodes *nodes) (*traffic, error) {
 	if settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return t, nil
 	}
-	return t, t.open()
+	_, err := t.open()
+	return t, err
 }
 
-func (t *traffic) open() (err error) {
+// open returns nil until IPVS balances.
+func (t *traffic) open() (_ *ipvs.Backend, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.servers == nil && !t.nodes.current().Mode.NFTablesBalances() {
 		t.servers, err = ipvs.New()
 	}
-	return err
+	return t.servers, err
 }
 
 func (t *traffic) close(log *zap.Logger) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.servers == nil {
 		return
 	}
@@ -51,10 +60,11 @@ func (t *traffic) telemetry(settings *config.Settings) telemetry.Traffic {
 }
 
 func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKey]telemetry.Counted, error) {
-	if err := t.open(); err != nil || t.servers == nil {
+	servers, err := t.open()
+	if err != nil || servers == nil {
 		return nil, err
 	}
-	all, err := t.servers.Traffic(ctx, endpoints)
+	all, err := servers.Traffic(ctx, endpoints)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 type sysctls struct {
 	chosen, reserved kernel.Ports
 	refusal          error
-	writes           int
+	tries, writes    int
 }
 
 func (s *sysctls) host(record string) Host {
@@ -29,6 +29,7 @@ func (s *sysctls) host(record string) Host {
 		Range:    func() (kernel.Ports, error) { return s.chosen, nil },
 		Reserved: func() (kernel.Ports, error) { return s.reserved, nil },
 		Reserve: func(p kernel.Ports) error {
+			s.tries++
 			if s.refusal == nil {
 				s.reserved = p
 				s.writes++
@@ -179,21 +180,28 @@ func TestRefusedPortsAreNotOurs(t *testing.T) {
 	}
 }
 
+// TestGuardReportsAnErrorOnce: the guard tries again at each complete sync, and reports only that it starts or stops failing.
 func TestGuardReportsAnErrorOnce(t *testing.T) {
 	s := &sysctls{chosen: ports(t, "30000-60999"), refusal: errors.New("read-only")}
-	g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")), always)
-	reports := make(chan error)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go g.Run(ctx, func(_ kernel.Ports, err error) { reports <- err })
-	ports := map[model.ServiceID][]model.LoopbackPort{{Name: "web"}: {{Protocol: inet.TCP, Number: 30080}}}
-	g.Update(ports, true)
-	if err := <-reports; !errors.Is(err, s.refusal) {
-		t.Errorf("got %v", err)
-	}
-	s.refusal = nil // Run reads it only after the next Update
-	g.Update(nil, true)
-	if err := <-reports; err != nil {
-		t.Errorf("got %v after the repair", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(s.host(filepath.Join(t.TempDir(), "record")), always)
+		var reports []error
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go g.Run(ctx, func(_ kernel.Ports, err error) { reports = append(reports, err) })
+		g.Update(map[model.ServiceID][]model.LoopbackPort{{Name: "web"}: {{Protocol: inet.TCP, Number: 30080}}}, true)
+		synctest.Wait()
+		tried := s.tries
+		g.Update(nil, true)
+		synctest.Wait()
+		if len(reports) != 1 || !errors.Is(reports[0], s.refusal) || s.tries == tried {
+			t.Errorf("reports %v after %d and %d tries", reports, tried, s.tries)
+		}
+		s.refusal = nil
+		g.Update(nil, true)
+		synctest.Wait()
+		if len(reports) != 2 || reports[1] != nil {
+			t.Errorf("reports %v after the repair", reports)
+		}
+	})
 }

@@ -27,6 +27,8 @@ type adopter struct {
 	// other reads the virtual servers of the other data plane if it may be the one that balances now.
 	other   readAll
 	created map[kernel.ServerKey]struct{}
+	// failures counts the attempts to copy in which the kernel refused an operation.
+	failures int
 }
 
 func newAdopter(k *Kernel, cfg Config) *adopter {
@@ -63,19 +65,48 @@ const lastResort = "rr"
 
 // PrepareMove copies the virtual servers from nftables to IPVS while another Kernel still changes nftables; AdoptRecords later copies what has
 // changed. It counts the recorded clients with affinity, which IPVS will not know. If a virtual server of another program has the address and port of
-// one of the agent's, PrepareMove fails. After an error, it removes the copies.
-func (k *Kernel) PrepareMove(ctx context.Context) (clients int, err error) {
-	if err = k.adopter.adopt(ctx, false); err == nil {
+// one of the agent's, PrepareMove fails. After an error, it removes the copies. Those that it cannot remove stay in copies, for the next attempt.
+func (k *Kernel) PrepareMove(ctx context.Context, copies map[kernel.ServerKey]struct{}) (clients int, err error) {
+	k.adopter.created = copies
+	refused, err := k.adopter.adopt(ctx, false)
+	if err = errors.Join(refused, err); err == nil {
 		clients, err = k.adopter.clients(ctx)
 	}
 	if err == nil {
 		return clients, nil
 	}
+	return 0, errors.Join(err, k.adopter.undo(context.WithoutCancel(ctx)))
+}
+
+func (a *adopter) undo(ctx context.Context) error {
+	keys := slices.SortedFunc(maps.Keys(a.created), kernel.ServerKey.Compare)
 	var ops []kernel.Op
-	for key := range k.adopter.created {
+	for _, key := range keys {
 		ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
 	}
-	return 0, errors.Join(append(k.Apply(context.WithoutCancel(ctx), ops), err)...)
+	errs := a.apply(ctx, ops)
+	for i, key := range keys {
+		if errs[i] == nil {
+			delete(a.created, key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attempts is how often refused copies make an agent wait before it writes rules. After that, the rules change without them: the next sync
+// creates what is missing, and what the kernel still refuses is a Problem of its Service alone.
+const attempts = 3
+
+// adoptForSync copies the agent's virtual servers before a sync.
+func (a *adopter) adoptForSync(ctx context.Context) error {
+	refused, err := a.adopt(ctx, true)
+	if err != nil || refused == nil {
+		return err
+	}
+	if a.failures++; a.failures < attempts {
+		return refused
+	}
+	return nil
 }
 
 func (a *adopter) clients(ctx context.Context) (int, error) {
@@ -88,15 +119,16 @@ func (a *adopter) clients(ctx context.Context) (int, error) {
 }
 
 // adopt copies the agent's virtual servers. In IPVS, it also gives existing ones the destinations of the originals. If existing is false, existing
-// ones that adopt has not created belong to other programs. Otherwise, they are the agent's.
-func (a *adopter) adopt(ctx context.Context, existing bool) error {
+// ones that adopt has not created belong to other programs. Otherwise, they are the agent's. The error refused has the copies that the kernel
+// refused; the others have been made.
+func (a *adopter) adopt(ctx context.Context, existing bool) (refused, err error) {
 	wanted, err := a.owned(ctx)
 	if err != nil || wanted == nil {
-		return err
+		return nil, err
 	}
 	have, err := a.balancer.Read(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var creations, updates []kernel.Op
 	for key := range a.created {
@@ -112,16 +144,14 @@ func (a *adopter) adopt(ctx context.Context, existing bool) error {
 		case !exists:
 			creations = append(creations, kernel.Op{Verb: kernel.Create, Object: wanted[key].Server})
 		case !copied && !existing:
-			return fmt.Errorf("another program's virtual server is in IPVS: %s", key)
+			return nil, fmt.Errorf("another program's virtual server is in IPVS: %s", key)
 		case a.cfg.Mode.NFTablesBalances():
 			continue // it is newer than its copy in IPVS
 		}
 		updates = append(updates, destinationsOf(wanted[key], have[key])...)
 	}
-	if err := a.create(ctx, creations); err != nil {
-		return err
-	}
-	return errors.Join(a.apply(ctx, updates)...)
+	refused = a.create(ctx, creations)
+	return errors.Join(append(a.apply(ctx, updates), refused)...), nil
 }
 
 // owned reads the virtual servers in the other data plane that have an owner record, or returns nil if it does not balance. It omits damaged ones,

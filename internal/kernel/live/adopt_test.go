@@ -1,9 +1,12 @@
 package live
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,14 +42,15 @@ func TestAdoptServers(t *testing.T) {
 		}
 	}
 
+	copies := map[kernel.ServerKey]struct{}{}
 	ipvsadm("-A", "-t", key.Addr.String(), "-s", "wlc")
-	if _, err := k.PrepareMove(t.Context()); err == nil || !strings.Contains(err.Error(), key.String()) {
+	if _, err := k.PrepareMove(t.Context(), copies); err == nil || !strings.Contains(err.Error(), key.String()) {
 		t.Errorf("another program's virtual server is in IPVS: %v", err)
 	}
 	has(t, kernel.IPVSWithNFTables, "after a failure", key.String()+" -s wlc")
 	ipvsadm("-D", "-t", key.Addr.String())
 
-	if clients, err := k.PrepareMove(t.Context()); err != nil || clients != 1 {
+	if clients, err := k.PrepareMove(t.Context(), copies); err != nil || clients != 1 {
 		t.Errorf("%d clients, %v", clients, err)
 	}
 	const saved = "-t 10.96.0.1:443 -s wrr -p 300 -M 255.255.255.0"
@@ -70,6 +74,43 @@ func TestAdoptServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, kernel.IPVSWithNFTables, "after the rules have changed")
+}
+
+// A copy that cannot be removed after a failure is still the agent's at the next attempt. A copy that the kernel keeps refusing delays the rules of
+// the other Services only for a few attempts.
+func TestRefusedCopies(t *testing.T) {
+	labtest.NetNS(t)
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: inet.TCP}
+	nftables := movable(t, Config{Mode: kernel.NFTablesOnly})
+	must(t, nftables, create(oldLedger, entry, seal, kernel.Server{Key: key, Scheduler: "rr"})...)
+	k := movable(t, Config{Mode: kernel.IPVSWithNFTables})
+	refused, apply, verb := errors.New("no memory"), k.adopter.apply, kernel.Create
+	k.adopter.apply = func(ctx context.Context, ops []kernel.Op) []error {
+		if len(ops) > 0 && ops[0].Verb == verb {
+			return slices.Repeat([]error{refused}, len(ops))
+		}
+		return apply(ctx, ops)
+	}
+	for range attempts - 1 {
+		if err := k.AdoptRecords(t.Context()); !errors.Is(err, refused) {
+			t.Errorf("the copy was refused: %v", err)
+		}
+	}
+	if err := k.AdoptRecords(t.Context()); err != nil {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+
+	verb = kernel.Delete
+	copies := map[kernel.ServerKey]struct{}{}
+	if _, err := k.PrepareMove(t.Context(), copies); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.adopter.undo(t.Context()); !errors.Is(err, refused) || len(copies) != 1 {
+		t.Errorf("%d copies are known, error %v", len(copies), err)
+	}
+	if _, err := movable(t, Config{Mode: kernel.IPVSWithNFTables}).PrepareMove(t.Context(), copies); err != nil {
+		t.Errorf("the next attempt: %v", err)
+	}
 }
 
 // At a restart with nftables, the virtual servers are copied in the other direction.

@@ -253,7 +253,7 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 		}
 	}
 	if k.adopter != nil {
-		if err := k.adopter.adopt(ctx, true); err != nil {
+		if err := k.adopter.adoptForSync(ctx); err != nil {
 			return fmt.Errorf("copy virtual servers from the other data plane: %w", err)
 		}
 	}

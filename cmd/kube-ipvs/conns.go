@@ -15,7 +15,8 @@ func newConns(m *machine.Machine) *cobra.Command {
 		Use:   "conns [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the connections through this node's virtual servers, by Service",
 		Long: `conns lists the connections that IPVS currently tracks, with the Service and the pod of each connection.
-Lines with the state AFFINITY are not connections: each of them binds a client to an endpoint.`,
+Where nftables balances, it lists those that conntrack translates to an endpoint. Lines with the state AFFINITY
+are not connections: each of them binds a client to an endpoint.`,
 		Example: `  kube-ipvs conns
   kube-ipvs conns default/web -o wide`,
 		Args: cobra.MaximumNArgs(1),
@@ -24,7 +25,7 @@ Lines with the state AFFINITY are not connections: each of them binds a client t
 			if err != nil {
 				return err
 			}
-			connections, err := m.Connections(cmd.Context())
+			connections, err := m.Connections(cmd.Context(), services.Selects())
 			if err != nil {
 				return err
 			}

@@ -62,14 +62,9 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
 	}
-	object := e.shown(fmt.Sprintf("ipvsadm -A %s", server.Server))
-	if e.k.Mode.NFTablesBalances() {
-		object = "nft list map inet kube-ipvs " + kernel.ClientsMap(server.Key)
-		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; the map shows which one", server.Timeout), Passes)
-		return nil, false
-	}
+	records := e.affinityRecords(server)
 	if !e.q.From.IsValid() {
-		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; use --from to see which one", server.Timeout), Passes)
+		e.step("affinity", records.object, fmt.Sprintf("a client keeps its endpoint for %d s; use --from to see which one", server.Timeout), Passes)
 		return nil, false
 	}
 	if e.couldNotRead(Connections) {
@@ -86,7 +81,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		i := slices.IndexFunc(open, func(d kernel.ObservedDestination) bool {
 			return d.Addr == c.Destination || server.Key == server.Key.AllPorts() && d.Addr.Addr() == c.Destination.Addr()
 		})
-		object = fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s, %d s left", client, c.Virtual, c.Destination, c.Expires)
+		object := fmt.Sprintf(records.one, client, c.Virtual, c.Destination, c.Expires)
 		if i < 0 {
 			e.step("affinity", object, "the client's endpoint accepts no new connections; another endpoint is selected", Passes)
 			return nil, false
@@ -94,8 +89,21 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		e.step("affinity", object, "the client keeps this endpoint", Passes)
 		return open[i : i+1], true
 	}
-	e.step("affinity", object, fmt.Sprintf("no persistence template for %s; the client keeps the endpoint selected now for %d s", client, server.Timeout), Passes)
+	e.step("affinity", records.object, fmt.Sprintf("no %s for %s; the client keeps the endpoint selected now%s for %d s",
+		records.name, client, records.how, server.Timeout), Passes)
 	return nil, false
+}
+
+// affinityRecords describes where the kernel records the endpoints of clients: the object, the format of a record, its name, and how an
+// endpoint is selected if there is none.
+type affinityRecords struct{ object, one, name, how string }
+
+func (e *explaining) affinityRecords(server kernel.ObservedServer) affinityRecords {
+	if e.k.Mode.NFTablesBalances() {
+		list := "nft list map inet kube-ipvs " + kernel.ClientsMap(server.Key)
+		return affinityRecords{list, list + ": %[1]s : %[3]s, %[4]d s left", "record", " at random"}
+	}
+	return affinityRecords{e.shown(fmt.Sprintf("ipvsadm -A %s", server.Server)), "ipvsadm -Lnc: %s %s -> %s, %d s left", "persistence template", ""}
 }
 
 func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bool {

@@ -21,7 +21,7 @@ type ConnectionList struct {
 	Items   []Connection `json:"items"`
 }
 
-// Connection is a connection that IPVS tracks.
+// Connection is a connection that IPVS tracks or, where nftables balances, conntrack.
 type Connection struct {
 	Namespace string         `json:"namespace,omitempty"`
 	Name      string         `json:"name,omitempty"`
@@ -36,6 +36,15 @@ type Connection struct {
 	// Affinity is true for a persistence template, which binds a client to its endpoint.
 	Affinity bool   `json:"affinity"`
 	Expires  uint64 `json:"expiresSeconds"`
+}
+
+// Selects reports whether a virtual server belongs to one of the Services.
+func (l ServiceList) Selects() func(kernel.ServerKey) bool {
+	owners := ownersOf(l.Items)
+	return func(key kernel.ServerKey) bool {
+		_, is := owners[key]
+		return is
+	}
 }
 
 // Connections joins the kernel's connections with the Services of a list. It omits connections of other virtual

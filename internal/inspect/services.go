@@ -69,6 +69,19 @@ func servicesOfAgent(services []view.Service, why string) ServiceList {
 	}
 }
 
+// Uncounted removes the numbers of connections, because the kernel's connections could not be read.
+func (l *ServiceList) Uncounted(why string) {
+	l.Unknown = append(slices.Clone(l.Unknown), "connections: "+why)
+	for _, s := range l.Items {
+		for i := range s.Frontends {
+			s.Frontends[i].Connections = nil
+			for j := range s.Frontends[i].Endpoints {
+				s.Frontends[i].Endpoints[j].Connections = nil
+			}
+		}
+	}
+}
+
 // join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state takes
 // precedence.
 func join(f *view.Frontend, servers Servers) {

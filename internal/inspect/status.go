@@ -36,15 +36,15 @@ type Machine struct {
 	// Owned virtual servers have an owner record. Foreign ones do not.
 	Owned   int `json:"ownedVirtualServers"`
 	Foreign int `json:"foreignVirtualServers"`
-	// Connections counts the connections of owned virtual servers. It is nil with nftables, because the kernel then
-	// does not count connections.
+	// Connections counts the connections of owned virtual servers. It is nil if they could not be counted: Uncounted is the reason.
 	Connections *view.Connections `json:"connections,omitempty"`
+	Uncounted   string            `json:"uncounted,omitempty"`
 	// Error is the reason why the virtual servers could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// Count counts the kernel's virtual servers and, with IPVS, their connections.
-func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool) {
+// Count counts the kernel's virtual servers and, if uncounted is empty, their connections.
+func (m *Machine) Count(servers Servers, uncounted string, ours func(kernel.ServerKey) bool) {
 	var through view.Connections
 	for key, server := range servers {
 		if !ours(key) {
@@ -57,7 +57,7 @@ func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.Serv
 			through.Inactive += uint64(d.Stats.Inactive)
 		}
 	}
-	if !mode.NFTablesBalances() {
+	if m.Uncounted = uncounted; uncounted == "" {
 		m.Connections = &through
 	}
 }
@@ -119,7 +119,7 @@ func PrintStatus(w io.Writer, s Status) error {
 }
 
 func kernelRow(t *table, m Machine) {
-	through := "nftables balances and does not count connections"
+	through := "connections could not be counted: " + m.Uncounted
 	if c := m.Connections; c != nil {
 		through = fmt.Sprintf("%d active and %d inactive connections to Services", c.Active, c.Inactive)
 	}

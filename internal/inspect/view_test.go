@@ -152,7 +152,7 @@ func TestConnections(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	machine := Machine{Kernel: "6.1.0-1-amd64", Modules: []string{"ip_vs", "ip_vs_rr"}}
-	machine.Count(servers(), kernel.IPVSWithIPTables, ours)
+	machine.Count(servers(), "", ours)
 	well := &view.View{
 		Time: noon,
 		Agent: view.Agent{
@@ -194,14 +194,19 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutIPVS: the status must not report 0 connections, because nftables does not count connections.
-func TestStatusWithoutIPVS(t *testing.T) {
+// TestUncountedConnections: commands must not report 0 connections if connections could not be counted.
+func TestUncountedConnections(t *testing.T) {
 	machine := Machine{}
-	machine.Count(servers(), kernel.NFTablesOnly, ours)
+	machine.Count(servers(), "conntrack cannot be read", ours)
 	status := StatusOf(nil, errors.New("no agent"), machine)
 	printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) })
-	if !strings.Contains(printed, "1 foreign; nftables balances and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {
+	if !strings.Contains(printed, "1 foreign; connections could not be counted: conntrack cannot be read") || strings.Contains(string(asJSON(t, status)), "connections\":") {
 		t.Errorf("%s%s", printed, asJSON(t, status))
+	}
+	list := ServiceListOf(services(), servers())
+	list.Uncounted("conntrack cannot be read")
+	if shown := string(asJSON(t, list)); !strings.Contains(shown, "connections: conntrack cannot be read") || strings.Contains(shown, `"connections":`) {
+		t.Error(shown)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/foreign"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -40,7 +41,9 @@ type Look struct {
 	Others    []netip.Addr
 	Outsiders bool
 	Concerns  func(kernel.ServerKey) bool
-	Sysctls   []view.Sysctl
+	// Tracked is called for each tracked connection to a virtual server, where nftables balances. readKernel keeps none of them.
+	Tracked func(tracked)
+	Sysctls []view.Sysctl
 	// Ours are the rulesets that the agent may have written to iptables.
 	Ours []kernel.Ruleset
 	// Tables describes this node's iptables; empty if unknown.
@@ -90,6 +93,15 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 			k.Connections, err = list()
 			return err
 		})
+	}
+	if k.Mode.NFTablesBalances() {
+		read(explain.Connections, func() (err error) {
+			k.Connections, err = live.ReadClients(ctx, withAffinity(k.Servers, at.Concerns))
+			return err
+		})
+		if at.Tracked != nil {
+			note(explain.Connections, using(conntrack.New, func(b *conntrack.Backend) error { return b.Each(ctx, ofServers(k.Servers, at.Tracked)) }))
+		}
 	}
 	read(explain.Addresses, func() error {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })

@@ -84,7 +84,7 @@ func takeNodeLock() (release func(), err error) {
 
 func readCounts(ctx context.Context) (inspect.Counts, error) {
 	if live.FindMode(ctx).NFTablesBalances() {
-		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `conntrack -L` lists connections")
+		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `kube-ipvs conns` lists connections")
 	}
 	return readUsing(ipvs.New, func(b *ipvs.Backend) (inspect.Counts, error) { return b.Traffic(ctx, true) })
 }

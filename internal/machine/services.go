@@ -22,7 +22,9 @@ import (
 // table reads the virtual servers and their owner records. ours reports whether a virtual server has an owner
 // record. unread is the reason for a failure; empty on success.
 func (m *Machine) table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
-	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
+	counts := tally{}
+	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}, Tracked: counts.add})
+	counts.store(k.Servers)
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
 	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
@@ -40,19 +42,27 @@ func (m *Machine) Services(ctx context.Context, v *view.View, name string) (list
 	case v != nil && name != "" && len(v.Services) == 0:
 		return list, unread, explain.NotServed(name)
 	}
-	return inspect.JoinServices(v, k.Servers, ours, unread), unread, nil
+	list = inspect.JoinServices(v, k.Servers, ours, unread)
+	if why := k.Unread[explain.Connections].Why; why != "" {
+		list.Uncounted(why)
+	}
+	return list, unread, nil
 }
 
-// Connections reads the connections that IPVS tracks.
-func (m *Machine) Connections(ctx context.Context) ([]kernel.Connection, error) {
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Connections}})
-	if k.Mode.NFTablesBalances() {
-		return nil, errors.New("nftables balances connections on this node and cannot list them; use `conntrack -L`")
+// Connections reads the connections of the selected virtual servers, and their affinity records: from IPVS, which always returns all of
+// them, or from conntrack and nftables.
+func (m *Machine) Connections(ctx context.Context, selected func(kernel.ServerKey) bool) ([]kernel.Connection, error) {
+	var found []kernel.Connection
+	take := func(c tracked) {
+		if selected(kernel.ServerKey{Addr: c.Virtual, Protocol: c.server.Protocol}) {
+			found = append(found, c.Connection)
+		}
 	}
-	if unread, is := k.Unread[explain.Connections]; is {
-		return nil, errors.New(unread.Why)
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Concerns: selected, Tracked: take})
+	if why := cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Connections].Why); why != "" {
+		return nil, errors.New(why)
 	}
-	return k.Connections, nil
+	return append(k.Connections, found...), nil
 }
 
 // Status returns the part of the status that does not come from the agent.
@@ -60,7 +70,7 @@ func (m *Machine) Status(ctx context.Context) inspect.Machine {
 	k, ours, unread := m.table(ctx)
 	s := inspect.Machine{Kernel: m.Release(), Modules: doctor.Modules(m.Host(ctx), "ip_vs"), Error: unread}
 	if unread == "" {
-		s.Count(k.Servers, k.Mode, ours)
+		s.Count(k.Servers, k.Unread[explain.Connections].Why, ours)
 	}
 	return s
 }

@@ -53,7 +53,8 @@ type stage struct {
 	socket    string
 }
 
-func newStage(t *testing.T) *stage {
+// newStage also passes the flags to the agent.
+func newStage(t *testing.T, flags ...string) *stage {
 	t.Helper()
 	labtest.Need(t)
 	s := &stage{Cluster: cluster.New(t, cluster.Config{Name: "inspect", Nodes: 2})}
@@ -70,8 +71,8 @@ func newStage(t *testing.T) *stage {
 	s.dir, s.manifests = t.TempDir(), t.TempDir()
 	s.apply(t, "all.yaml", s.all())
 	s.socket = filepath.Join(s.dir, "run", "agent.sock")
-	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
-		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket, "--metrics-service-ports", "100")
+	s.agent = s.node.MustStart(t, append([]string{s.binary, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket, "--metrics-service-ports", "100"}, flags...)...)
 	s.agent.AwaitLog(t, patience, "initial sync complete")
 	return s
 }

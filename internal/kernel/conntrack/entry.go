@@ -22,12 +22,14 @@ const (
 	attrReply    = 2
 	attrStatus   = 3
 	attrInfo     = 4 // state of the protocol, such as TCP
+	attrTimeout  = 7
 	attrID       = 12
 	attrZone     = 18
 
 	statusSeenReply = 1 << 1
 
 	infoTCP    = 1
+	infoSCTP   = 3
 	infoState  = 1
 	tcpSynSent = 1
 
@@ -63,8 +65,8 @@ type tuple struct {
 
 // entry is a tracked connection. Its slices point into the kernel's message.
 type entry struct {
-	original, reply  []byte
-	id, status, info []byte
+	original, reply           []byte
+	id, status, info, timeout []byte
 	// zoned is true if another program put the connection, or one direction of it, into a zone. Such a connection
 	// belongs to that program, and its addresses may belong to another network. Virtual switches use zones.
 	zoned bool
@@ -88,6 +90,8 @@ func readEntry(payload []byte) (e entry, err error) {
 			e.status = v
 		case attrInfo:
 			e.info = v
+		case attrTimeout:
+			e.timeout = v
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
 // The functions in this file are for commands. Each opens a backend, reads its objects once, and closes it.
@@ -36,6 +37,19 @@ func ReadServers(ctx context.Context, mode kernel.Mode) (map[kernel.ServerKey]ke
 	}
 	servers, err := b.Read(ctx)
 	return servers, errors.Join(err, b.Close())
+}
+
+// ReadClients reads the affinity records of these virtual servers. Only nftables has them in this form.
+func ReadClients(ctx context.Context, keys []kernel.ServerKey) (all []kernel.Connection, err error) {
+	b, err := balance.New(inet.Families)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		clients, failed := b.Clients(ctx, key)
+		all, err = append(all, clients...), errors.Join(err, failed)
+	}
+	return all, errors.Join(err, b.Close())
 }
 
 // ReadSets reads the sets whose names begin with the prefix, and their members.

@@ -3,6 +3,8 @@ package wire
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +20,11 @@ const MaxElements = 250
 const ElementKeyEnd = 10
 
 // Element is an element of a set or map. A range also has a last key. An element of a map leads to a chain or contains a value. Keys and
-// values are bytes.
-type Element struct{ Key, Last, Value, Chain, Comment string }
+// values are bytes. Left is the time until the kernel deletes the element; zero if it has no timeout.
+type Element struct {
+	Key, Last, Value, Chain, Comment string
+	Left                             time.Duration
+}
 
 // A lookup or deletion needs only the key.
 func (e Element) append(b []byte, whole bool) []byte {
@@ -50,6 +55,10 @@ func (e *Element) attribute(typ uint16, v []byte) error {
 		return data(v, &e.Key)
 	case ElementKeyEnd:
 		return data(v, &e.Last)
+	case unix.NFTA_SET_ELEM_EXPIRATION:
+		if len(v) == 8 {
+			e.Left = time.Duration(binary.BigEndian.Uint64(v)) * time.Millisecond
+		}
 	case unix.NFTA_SET_ELEM_USERDATA:
 		e.Comment = commentOf(v)
 	case unix.NFTA_SET_ELEM_DATA:

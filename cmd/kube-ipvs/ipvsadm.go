@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/ipvsadm/command"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 const ipvsadmName = "ipvsadm"
@@ -18,17 +19,19 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-func newIPVSADM() *cobra.Command {
+func newIPVSADM(m *machine.Machine) *cobra.Command {
 	return &cobra.Command{
 		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
 		Short: "Show virtual servers as ipvsadm does",
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
-changes nothing, and rejects the options that change virtual servers.`,
+changes nothing, and rejects the options that change virtual servers. Where nftables balances connections,
+it says so on stderr, because IPVS then has no virtual servers of the agent.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr()); status != 0 {
+			note := func() string { return m.WithoutIPVS(cmd.Context()) }
+			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), note); status != 0 {
 				return statusError(status)
 			}
 			return nil

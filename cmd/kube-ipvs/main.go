@@ -65,7 +65,7 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
+	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(m), newConfig(), newCleanup(m),
 		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newUI(m), newStatus(m), newExplain(m), newBundle(m, execute), newCompletion())
 	asUsageErrors(root)
 	checkHelp(root)

@@ -65,6 +65,16 @@ func (m *Machine) Connections(ctx context.Context, selected func(kernel.ServerKe
 	return append(k.Connections, found...), nil
 }
 
+// WithoutIPVS says why IPVS has no virtual servers of an agent, and which commands show what nftables balances. It returns "" where IPVS
+// balances.
+func (m *Machine) WithoutIPVS(ctx context.Context) string {
+	if !m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode.NFTablesBalances() {
+		return ""
+	}
+	return "nftables balances connections on this node, so IPVS has no virtual servers of Services; " +
+		"`kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
+}
+
 // Status returns the part of the status that does not come from the agent.
 func (m *Machine) Status(ctx context.Context) inspect.Machine {
 	k, ours, unread := m.table(ctx)

@@ -47,6 +47,7 @@ func TestTrackedConnections(t *testing.T) {
 	t.Run("conns", func(t *testing.T) { listsTracked(t, s, opened) })
 	t.Run("services", func(t *testing.T) { countsTracked(t, s, opened[:3]) })
 	t.Run("explain", func(t *testing.T) { explainsAffinity(t, s, opened[4]) })
+	t.Run("ipvsadm", func(t *testing.T) { saysWhyEmpty(t, s) })
 }
 
 func listsTracked(t *testing.T, s *stage, opened []*cluster.Conn) {
@@ -107,4 +108,16 @@ func affinityStep(path explain.Explanation) explain.Step {
 		return explain.Step{}
 	}
 	return path.Steps[i]
+}
+
+func saysWhyEmpty(t *testing.T, s *stage) {
+	for _, options := range []string{"-Ln", "-Lnc", "-Sn", "-Ln --stats"} {
+		said, _ := s.node.Run("sh", "-c", s.binary+" ipvsadm "+options+" 2>&1 >/dev/null")
+		if !strings.Contains(said, "nftables balances connections on this node") || !strings.Contains(said, "`kube-ipvs conns`") {
+			t.Errorf("ipvsadm %s writes %q to stderr", options, said)
+		}
+		if out, _ := s.node.Run("sh", "-c", s.binary+" ipvsadm "+options+" 2>/dev/null"); strings.Contains(out, "nftables") {
+			t.Errorf("ipvsadm %s writes the note to stdout: %q", options, out)
+		}
+	}
 }

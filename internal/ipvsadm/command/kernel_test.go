@@ -25,7 +25,7 @@ type output struct {
 func ours(t *testing.T, args ...string) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status := Run(t.Context(), args, &stdout, &stderr)
+	status := Run(t.Context(), args, &stdout, &stderr, func() string { return "" })
 	return output{stdout.String(), stderr.String(), status}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // Run runs one command line, without the program's name, in the network namespace of the calling thread. It returns the exit
-// status.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// status. If the command reads IPVS, it writes note's text to stderr, unless the text is empty.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, note func() string) int {
 	names := &systemNames{ctx: ctx}
 	request, failure := ipvsadm.Parse(args, names)
 	if failure != nil {
@@ -25,7 +25,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		_, err = io.WriteString(stdout, text)
 	}
-	return explain(err, stderr)
+	status := explain(err, stderr)
+	if request.Command == ipvsadm.List || request.Command == ipvsadm.Save {
+		if text := note(); text != "" {
+			fmt.Fprintln(stderr, text)
+		}
+	}
+	return status
 }
 
 // errNoService uses ipvsadm's error text.

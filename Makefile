@@ -62,12 +62,16 @@ concurrent := ./cmd/kubectl-ipvs ./internal/agent ./internal/config ./internal/w
 .PHONY: check
 check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root
 
+# What the agent for Windows consists of, apart from packages that compute.
+windows_packages := ./cmd/kube-ipvs ./internal/daemon ./internal/forward ./internal/userspace
+
 .PHONY: lint
 lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
 	@$(linters) run --build-tags pause ./internal/kernel/live
-	@GOOS=windows GOARCH=amd64 go vet ./internal/forward # the forwarder depends on no platform
+	@GOOS=windows GOARCH=amd64 go vet $(windows_packages)
+	@GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/kube-ipvs
 	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 

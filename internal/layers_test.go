@@ -79,7 +79,7 @@ var layers = map[string]layer{
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
 	},
 	"userspace": {
-		ours: []string{"agent", "compile", "forward", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
+		ours: []string{"agent", "compile", "finding", "forward", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
 		why: "serves the wanted state without a kernel; agent contains the interface of sources and the known Problems",
 	},
 	"memory":           {others: []string{"go.uber.org/zap", "golang.org/x/sys/unix"}, why: "tunes the Go runtime; independent of Services"},
@@ -132,7 +132,7 @@ var layers = map[string]layer{
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "independent of the work that the lock protects"},
 	"rundir":    {why: "a path, its permissions, and the process behind a socket"},
 	"preflight": {
-		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
+		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model", "userspace"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine; makes no decisions for the loop",
 	},

@@ -1,6 +1,7 @@
 // Command kube-ipvs serves Kubernetes Services on a node with the kernel's IP Virtual Server.
 //
-// This package parses flags and prints results, with one file per subcommand. Everything else is in internal/.
+// This package parses flags and prints results, with one file per subcommand. Everything else is in internal/. On
+// Windows, there are only the commands that need no kernel (platform_windows.go).
 package main
 
 import (
@@ -13,19 +14,17 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	os.Exit(execute(ctx, machine.This(), arguments(os.Args), os.Stdout, os.Stderr))
+	os.Exit(execute(ctx, thisHost(), arguments(os.Args), os.Stdout, os.Stderr))
 }
 
 // execute runs one command line and returns its exit status: 0 for success, 1 for failure, 2 for an invalid command
 // line, or the verdict of plan, explain, status or doctor.
-func execute(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
+func execute(ctx context.Context, m *host, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(m)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -50,7 +49,7 @@ func execute(ctx context.Context, m *machine.Machine, args []string, stdout, std
 	return 1
 }
 
-func newRoot(m *machine.Machine) *cobra.Command {
+func newRoot(m *host) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kube-ipvs",
 		Short: "Serve Kubernetes Services with the kernel's IP Virtual Server",
@@ -65,8 +64,8 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(m), newConfig(), newCleanup(m),
-		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newUI(m), newStatus(m), newExplain(m), newBundle(m, execute), newCompletion())
+	root.AddCommand(newRun(m), newVersion(), newConfig(), newCompletion())
+	root.AddCommand(commandsOfHost(m)...)
 	asUsageErrors(root)
 	checkHelp(root)
 	return root

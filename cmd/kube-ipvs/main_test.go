@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -158,5 +160,17 @@ func TestPreflightTakesAgentFlags(t *testing.T) {
 	}
 	if help, _, _ := call(t, "preflight", "--help"); strings.Contains(help, "--metrics-bind-address") {
 		t.Errorf("flags that have no effect are not hidden:\n%s", help)
+	}
+}
+
+// TestPreflightUserspace: preflight finds nothing missing, and says what this data plane cannot do. Commands that read
+// the kernel do not guess another data plane.
+func TestPreflightUserspace(t *testing.T) {
+	out, stderr, status := call(t, "preflight", "--data-plane", "userspace")
+	if status != 0 || stderr != "" || !strings.Contains(out, "pods and other hosts cannot connect") || !strings.Contains(out, "balanced by userspace") {
+		t.Errorf("status %d, %s%s", status, stderr, out)
+	}
+	if _, stderr, status := call(t, "plan", "--data-plane", "userspace", "--manifests", "testdata/web"); status != 1 || !strings.Contains(stderr, "nothing in the kernel") {
+		t.Errorf("plan: status %d, %s", status, stderr)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
-	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // oneShot contains the kube-proxy flags that make run do one task and exit, so kube-proxy's manifests keep working. Most tasks are
@@ -37,14 +35,14 @@ func (o *oneShot) check() error {
 }
 
 // action returns the action that the flags select, in kube-proxy's order of precedence. It returns false if no flag is set.
-func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.Loaded) (func() error, bool) {
+func (o *oneShot) action(cmd *cobra.Command, m *host, loaded *config.Loaded) (func() error, bool) {
 	switch {
 	case o.version != "false":
 		return func() error { return printVersion(cmd, asText) }, true
 	case o.writeConfigTo != "":
 		return func() error { return writeConfig(cmd, loaded, o.writeConfigTo) }, true
 	case o.cleanup:
-		return func() error { return cleaning{inspection: inspection{output: asText}}.run(cmd, m, &loaded.Settings) }, true
+		return func() error { return cleanUp(cmd, m, &loaded.Settings) }, true
 	case o.initOnly:
 		return func() error { return initialize(cmd, m, &loaded.Settings) }, true
 	}
@@ -61,12 +59,4 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "wrote the configuration to", file)
 	return err
-}
-
-func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
-	log, _, err := daemon.NewLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)
-	if err != nil {
-		return err
-	}
-	return daemon.SetSysctls(cmd.Context(), m.Machine, settings, log)
 }

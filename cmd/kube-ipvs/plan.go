@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -73,9 +75,6 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	}
 	return fmt.Errorf("%d problems in %s; the plan covers everything else", len(problems), dir)
 }
-
-// errDiffers selects plan's exit status if there is a difference.
-var errDiffers = errors.New("the kernel differs from the wanted state")
 
 // sayNFTables prints a note if the agent uses nftables: the plan shows ipset and iptables commands that the agent
 // does not run.

@@ -10,11 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
-	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-func newRun(m *machine.Machine) *cobra.Command {
+func newRun(m *host) *cobra.Command {
 	var flags config.Flags
 	var once oneShot
 	var output string

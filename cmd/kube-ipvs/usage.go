@@ -13,6 +13,9 @@ type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// errDiffers selects plan's exit status if there is a difference.
+var errDiffers = errors.New("the kernel differs from the wanted state")
+
 // usageError reports an invalid command line.
 type usageError struct {
 	error

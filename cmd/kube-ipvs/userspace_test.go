@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
-	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -116,7 +115,7 @@ func TestRunUserspace(t *testing.T) {
 	var log bytes.Buffer
 	status := make(chan int, 1)
 	go func() {
-		status <- execute(ctx, machine.This(), []string{"run", "--data-plane", "userspace", "--manifests", dir, "-o", "json"}, stdout, &log)
+		status <- execute(ctx, thisHost(), []string{"run", "--data-plane", "userspace", "--manifests", dir, "-o", "json"}, stdout, &log)
 		_ = stdout.Close()
 	}()
 	documents := json.NewDecoder(out)
@@ -169,17 +168,5 @@ func checkShop(t *testing.T, ports map[string]view.ForwardedPort, nodePort uint1
 	}
 	if p := ports["sctp"]; p.State != view.PortFailed {
 		t.Errorf("sctp: %+v", p)
-	}
-}
-
-// TestPreflightUserspace: preflight finds nothing missing, and says what this data plane cannot do. Commands that read
-// the kernel do not guess another data plane.
-func TestPreflightUserspace(t *testing.T) {
-	out, stderr, status := call(t, "preflight", "--data-plane", "userspace")
-	if status != 0 || stderr != "" || !strings.Contains(out, "pods and other hosts cannot connect") || !strings.Contains(out, "balanced by userspace") {
-		t.Errorf("status %d, %s%s", status, stderr, out)
-	}
-	if _, stderr, status := call(t, "plan", "--data-plane", "userspace", "--manifests", "testdata/web"); status != 1 || !strings.Contains(stderr, "nothing in the kernel") {
-		t.Errorf("plan: status %d, %s", status, stderr)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -151,12 +151,12 @@ const maxSocketPath = 95
 
 func socketPath(at *string) value {
 	rule := fmt.Sprintf("must be an absolute path of at most %d characters, such as %s, or empty to disable it", maxSocketPath, StatusSocket)
-	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
+	return text(at, rule, func(s string) bool { return s == "" || path.IsAbs(s) && len(s) <= maxSocketPath })
 }
 
 func filePath(at *string) value {
 	const rule = "must be an absolute path, such as /var/lib/kube-ipvs/snapshot, or empty to disable it"
-	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && !strings.HasSuffix(s, "/") })
+	return text(at, rule, func(s string) bool { return s == "" || path.IsAbs(s) && !strings.HasSuffix(s, "/") })
 }
 
 // maxInterfaceName is the kernel's limit on the length of an interface name. A prefix must be one character shorter, because iptables counts

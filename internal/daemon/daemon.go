@@ -1,7 +1,5 @@
-// Package daemon assembles the agent from its configuration, source, kernel, loop, telemetry and status socket. It makes no decisions itself. The
-// plan and cleanup commands use it to open the same node.
-//
-// May import: every package that it connects, client-go's rest and zap.
+//go:build linux
+
 package daemon
 
 import (
@@ -11,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
@@ -20,24 +17,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const drainInterval = 5 * time.Second
-
-// Config is the initial configuration of a daemon.
-type Config struct {
-	Version, Commit string
-	Machine         Machine
-	// Flags are the command-line flags, which every reload applies again. Loaded is the initial configuration.
-	Flags  *config.Flags
-	Loaded *config.Loaded
-	// Level is the level of Log. A reload can change it.
-	Level zap.AtomicLevel
-	Log   *zap.Logger
-	// Ports is called with the changed ports of the data plane in user space: at first with all of them.
-	Ports func([]view.ForwardedPort) error
-}
 
 // errStopped means that the context ended before the agent changed anything.
 var errStopped = errors.New("stopped")

@@ -6,6 +6,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 // NewLogger returns a logger that does not sample, so the log contains every change.
@@ -35,4 +37,18 @@ func NewLogger(w io.Writer, level, format string) (*zap.Logger, zap.AtomicLevel,
 func ErrorLog(w io.Writer) *zap.Logger {
 	log, _, _ := NewLogger(w, "error", "text")
 	return log
+}
+
+// logFindings logs what the machine lacks.
+func logFindings(found []finding.Finding, log *zap.Logger) {
+	for _, f := range found {
+		switch f.Severity {
+		case finding.Broken:
+			log.Error(f.String())
+		case finding.Warning:
+			log.Warn(f.String())
+		default:
+			log.Info(f.String())
+		}
+	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package daemon
 
 import (
@@ -85,16 +87,7 @@ func openNode(ctx context.Context, m Machine, settings *config.Settings, log *za
 // preflightNode logs what the machine lacks. The error is errUnfit if it cannot serve Services.
 func preflightNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (preflight.Result, error) {
 	found := m.Preflight(ctx, settings)
-	for _, f := range found.Findings {
-		switch f.Severity {
-		case finding.Broken:
-			log.Error(f.String())
-		case finding.Warning:
-			log.Warn(f.String())
-		default:
-			log.Info(f.String())
-		}
-	}
+	logFindings(found.Findings, log)
 	return found, Fatal(found.Findings)
 }
 

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/userspace"
 )
 
@@ -13,10 +14,8 @@ import (
 // node lock and serves no status socket, health or metrics.
 func serveUserspace(ctx context.Context, cfg Config) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
-	found, err := preflightNode(ctx, cfg.Machine, settings, log)
-	if err != nil {
-		return err
-	}
+	fit := userspace.Check()
+	logFindings(fit.Findings, log)
 	name, err := settings.Hostname()
 	if err != nil {
 		return err
@@ -25,7 +24,7 @@ func serveUserspace(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	compiled := compile.Config{Host: compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode}, Settings: settings.Compile()}
+	compiled := compile.Config{Host: compile.Host{NodeName: name, Families: fit.Families, Mode: kernel.Userspace}, Settings: settings.Compile()}
 	compiled.NodePorts, compiled.AgentPorts = compile.NodePortAddresses{}, nil // the loopback addresses are the only ones
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.run(ctx, log) })

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -294,7 +293,7 @@ func TestUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = two.SetReadDeadline(time.Now().Add(patience))
-	if _, err := two.Read(make([]byte, maxDatagram)); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := two.Read(make([]byte, maxDatagram)); !errors.Is(err, errRefused) {
 		t.Errorf("reading from a flow to a closed port returns %v", err)
 	}
 	if n := f.Counts().Flows; n != 0 {

@@ -10,7 +10,7 @@ package freeport
 
 import (
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -26,7 +26,7 @@ const (
 
 var (
 	mu       sync.Mutex
-	reserved = map[uint16]net.Listener{}
+	reserved = map[uint16]io.Closer{}
 	next     uint16
 )
 
@@ -63,10 +63,9 @@ func Find() (uint16, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free", first, limit)
 }
 
-// reserve reserves the port for this process, and reports whether it succeeded. The reservation is an abstract Unix
-// socket: only one process of a network namespace can bind a name, and the kernel releases it when that process ends.
+// reserve reserves the port for this process, and reports whether it succeeded.
 func reserve(port uint16) bool {
-	mark, err := net.Listen("unix", fmt.Sprintf("@kube-ipvs-port-%d", port))
+	mark, err := markAs(port)
 	if err != nil {
 		return false
 	}
@@ -75,22 +74,6 @@ func reserve(port uint16) bool {
 		return false
 	}
 	reserved[port] = mark
-	return true
-}
-
-// unused reports whether a server could listen on the port on every address.
-func unused(port uint16) bool {
-	at := ":" + strconv.Itoa(int(port))
-	stream, err := net.Listen("tcp", at)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = stream.Close() }()
-	packets, err := net.ListenPacket("udp", at)
-	if err != nil {
-		return false
-	}
-	_ = packets.Close()
 	return true
 }
 

@@ -44,7 +44,7 @@ type Result struct {
 // Check probes the machine, in the network namespace of the calling thread, and selects the mode.
 func Check(ctx context.Context, needs Needs) Result {
 	if needs.DataPlane == kernel.DataPlaneUserspace {
-		return userspace()
+		return inUserspace()
 	}
 	f := probeMode(ctx, needs)
 	r := Result{Choice: choose(f, needs), IPTables: f.detected}

@@ -3,7 +3,8 @@
 // (decision 13).
 //
 // compile decides what each Service gets, as for the other data planes. frontend.go turns its virtual servers into
-// listeners, ports.go opens and closes them, and loop.go follows the source.
+// listeners, ports.go opens and closes them, and loop.go follows the source. check.go finds
+// out which loopback addresses there are.
 //
-// May import: agent (known Problems), compile, forward, inet, kernel and model (values), view, want, zap.
+// May import: agent (known Problems), compile, finding, forward, inet, kernel and model (values), view, want, zap.
 package userspace

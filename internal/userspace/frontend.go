@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
@@ -71,7 +70,7 @@ func (f frontend) problem(err error) model.Problem {
 		Object: f.owner.Service.Ref(), Service: f.owner.Service, Field: "spec.ports", Value: fmt.Sprintf("%s/%s", f.owner.Port, f.protocol),
 		Reason: "not served: " + err.Error() + ". The agent retries every " + retry.String(),
 	}
-	if errors.Is(err, syscall.EADDRINUSE) {
+	if errors.Is(err, errInUse) {
 		p.Remedy = "stop the process that has the port, or use another node port"
 	}
 	if f.protocol == inet.SCTP {

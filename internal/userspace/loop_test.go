@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -117,7 +116,7 @@ func answers(t *testing.T, n int, at string) string {
 	for range n {
 		c, err := net.DialTimeout("tcp", at, patience)
 		switch {
-		case errors.Is(err, syscall.ECONNREFUSED):
+		case errors.Is(err, errRefused):
 			return "refused"
 		case err != nil: // a connection can be reset while it is opened
 			return "reset"
@@ -203,7 +202,7 @@ func TestPortInUse(t *testing.T) {
 		t.Errorf("%s answered; ports %q", got, w.rows)
 	}
 	logged := w.logs.TakeAll()
-	if len(logged) != 1 || !strings.Contains(logged[0].Message, "Service default/web: spec.ports") || !strings.Contains(logged[0].Message, "in use") {
+	if len(logged) != 1 || !strings.Contains(logged[0].Message, "Service default/web: spec.ports") || !strings.Contains(logged[0].Message, "stop the process that has the port") {
 		t.Errorf("log: %v", logged)
 	}
 	w.serve(w.ports.failed(), nil)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -67,8 +66,6 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
-const tcpUserTimeout = 18
-
 // detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead peer.
 // With these settings, TCP detects a dead machine, which acknowledges neither pings nor keepalive probes. HTTP/2 detects a program
 // that does not answer pings.
@@ -83,13 +80,7 @@ func detectDeadConnections(config *rest.Config, timing timing, contacts *contact
 		config.Dial = (&net.Dialer{
 			Timeout:         timing.dial,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: timing.pingIdle, Interval: timing.gone / 4, Count: 2},
-			Control: func(_, _ string, conn syscall.RawConn) error {
-				var refused error
-				err := conn.Control(func(fd uintptr) {
-					refused = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(timing.gone.Milliseconds()))
-				})
-				return errors.Join(err, refused)
-			},
+			Control:         limitUnacknowledged(timing.gone),
 		}).DialContext
 	}
 	config.Dial = contacts.wrap(config.Dial)

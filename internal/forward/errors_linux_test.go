@@ -1,0 +1,5 @@
+package forward
+
+import "syscall"
+
+const errRefused = syscall.ECONNREFUSED

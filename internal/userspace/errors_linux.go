@@ -1,0 +1,6 @@
+package userspace
+
+import "syscall"
+
+// errInUse means that another socket has the port.
+const errInUse = syscall.EADDRINUSE

@@ -1,0 +1,5 @@
+package userspace
+
+import "syscall"
+
+const errRefused = syscall.ECONNREFUSED

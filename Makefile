@@ -221,6 +221,11 @@ firewalls-test: ## Compare explain and doctor with real packets beside Debian's 
 	@go run ./e2e/testbed/cmd/debian firewalls
 	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=skipping API=small V=1 PKG='$(firewall_tests)'
 
+.PHONY: windows-test
+windows-test: ## Run the agent for Windows and its unit tests under Debian's Wine; needs root
+	@go run ./e2e/testbed/cmd/debian wine
+	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 ./e2e/stories/windows
+
 .PHONY: differential
 differential data-planes: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
 differential data-planes: export KUBE_IPVS_DIFFERENTIAL_SERVICES = 150

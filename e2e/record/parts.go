@@ -45,6 +45,7 @@ func (l *Line) kubernetes() string {
 // Parts lists all parts, shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"page", "the page of the command ui in headless Chromium", []string{"page-test"}, 1, false},
+	{"windows", "the agent for Windows, and the unit tests of its data plane, under Debian's Wine", []string{"windows-test"}, 2, false},
 	{"firewalls", "explain and doctor agree with real packets beside Debian's ufw, firewalld and docker", []string{"firewalls-test"}, 3, false},
 	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},

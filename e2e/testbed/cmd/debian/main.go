@@ -1,5 +1,5 @@
 // Command debian unpacks programs of Debian into the cache: nft, the next release's, which lists the agent's table in
-// another way, or firewalls, beside which tests run the agent.
+// another way; firewalls, beside which tests run the agent; or Wine, which runs programs for Windows.
 package main
 
 import (
@@ -20,9 +20,9 @@ func main() {
 }
 
 func run(args []string) error {
-	fetch := map[string]func(root, architecture string) error{"nft": debian.FetchNextNFT, "firewalls": debian.FetchFirewalls}
+	fetch := map[string]func(root, architecture string) error{"nft": debian.FetchNextNFT, "firewalls": debian.FetchFirewalls, "wine": debian.FetchWine}
 	if len(args) != 1 || fetch[args[0]] == nil {
-		return errors.New("usage: debian nft|firewalls")
+		return errors.New("usage: debian nft|firewalls|wine")
 	}
 	root, err := upstream.Root()
 	if err != nil {

@@ -534,8 +534,9 @@ R22:
 	+@$(sub) unit-race SHUFFLE='$(or $(SEED),on)' concurrent='$(filter-out ./internal/config ./internal/healthport ./internal/kernel/% ./internal/loopback ./internal/watch ./cmd/kube-ipvs,$(concurrent))'
 
 .PHONY: faults
-faults: ## Make each kernel call fail with each error, and make calls fail during random changes
-	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
+faults: ## Make each kernel call fail with each error, and make calls fail during random changes (two minutes); ROUNDS=186 for 1,000,000 changes (an hour)
+	@$(recording) go test -count=1 -timeout=3h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent \
+		-seeds=60 -rounds=$(or $(ROUNDS),1)
 
 week_tests := ./e2e/differential:TestWeek ./e2e/stories/services:TestCanary
 # SEED, DAYS, SERVICES and EVENTS: see TestWeek.

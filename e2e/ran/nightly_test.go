@@ -233,7 +233,7 @@ func TestChoose(t *testing.T) {
 	if chosen, err := choose("kernel-6.*", 0, ages); err != nil || len(chosen) != 2 || chosen[0].Name != "kernel-6.1" || chosen[1].Name != "kernel-6.12" {
 		t.Errorf("a pattern: %v, %v", chosen, err)
 	}
-	if _, err := choose("nonsense", 0, ages); err == nil || !strings.Contains(err.Error(), "faults, new-node") {
+	if _, err := choose("nonsense", 0, ages); err == nil || !strings.Contains(err.Error(), "firewalls, new-node") {
 		t.Errorf("a part that does not exist: %v", err)
 	}
 	if _, err := choose("", 0.1, ages); err == nil {

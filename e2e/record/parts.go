@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Part is a group of long tests. Nothing else runs at the same time. A part takes at most an hour, or it can be
-// resumed.
+// Part is a group of long tests. Nothing else runs at the same time. A part takes at most two hours,
+// or it can be resumed.
 type Part struct {
 	Name    string
 	Proves  string
@@ -47,7 +47,6 @@ var Parts = []Part{
 	{"page", "the page of the command ui in headless Chromium", []string{"page-test"}, 1, false},
 	{"windows", "the agent for Windows, and the unit tests of its data plane, under Debian's Wine", []string{"windows-test"}, 2, false},
 	{"firewalls", "explain and doctor agree with real packets beside Debian's ufw, firewalld and docker", []string{"firewalls-test"}, 3, false},
-	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},
 	{"kills", "the agent is killed after each write at startup, while connections are open, on a real clock", []string{"kills"}, 8, false},
 	{"gate", "make test, with different random examples", []string{"test RAPID_SEED=$SEED"}, 13, false},
@@ -75,7 +74,8 @@ var Parts = []Part{
 	}, 30, false},
 	{"week-nftables", "a random week in the life of a node without IPVS", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
 	{"week", "a random week in the life of a node", []string{"week SEED=$SEED"}, 30, false},
-	{"fuzz", "fuzzing of everything that parses other programs' bytes", []string{"fuzz"}, 30, false},
+	{"fuzz", "fuzzing of everything that parses other programs' bytes", []string{"fuzz FUZZTIME=1000000x"}, 110, false},
+	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults ROUNDS=186"}, 60, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 5, false},
 	{"release", "all files of a release, built twice, and the deb package on a booted system", []string{"release-test"}, 12, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 10, false},

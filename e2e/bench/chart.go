@@ -13,10 +13,13 @@ type chart struct {
 	value func(Result) float64 // 0 if missing
 }
 
+// summaryChart is also in the README.
+const summaryChart = "bench-changes.svg"
+
 var charts = map[string]chart{
-	"bench-changes.svg": {"Time from an endpoint change to the first connection, median, ms", func(r Result) float64 { return float64(orZero(r.Changes).Median) }},
-	"bench-start.svg":   {"Time from the start until all Services are usable, s", func(r Result) float64 { return float64(orZero(r.Start).All) }},
-	"bench-memory.svg":  {"Anonymous memory once idle, MB", func(r Result) float64 { return float64(orZero(r.Memory).Idle) }},
+	summaryChart:       {"Time from an endpoint change to the first connection, median, ms", func(r Result) float64 { return float64(orZero(r.Changes).Median) }},
+	"bench-start.svg":  {"Time from the start until all Services are usable, s", func(r Result) float64 { return float64(orZero(r.Start).All) }},
+	"bench-memory.svg": {"Anonymous memory once idle, MB", func(r Result) float64 { return float64(orZero(r.Memory).Idle) }},
 }
 
 func orZero[T any](p *T) (value T) {

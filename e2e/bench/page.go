@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -179,13 +180,15 @@ func Page(path, page string, tests []record.Test) (text string, drawn map[string
 		}
 	}
 	drawn = map[string]string{}
-	if path == PagePath {
-		for name, c := range charts {
-			contents["picture "+name] = ""
-			if c.shows(all) {
-				drawn[name] = c.draw(all)
-				contents["picture "+name] = fmt.Sprintf("![%s](images/%s)\n", c.title, name)
-			}
+	images := strings.TrimPrefix(PicturesPath, filepath.Dir(path)+"/")
+	for name, c := range charts {
+		if path != PagePath && name != summaryChart {
+			continue
+		}
+		contents["picture "+name] = ""
+		if c.shows(all) {
+			drawn[name] = c.draw(all)
+			contents["picture "+name] = fmt.Sprintf("![%s](%s/%s)\n", c.title, images, name)
 		}
 	}
 	text, err = record.Fill(path, page, contents)

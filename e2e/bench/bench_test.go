@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -229,18 +228,18 @@ func (b *bench) changes(t *testing.T, result *Result) {
 		took, used = append(took, landed), append(used, cost)
 		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // random, so that changes do not coincide with periodic work
 	}
-	percentile := func(all []time.Duration, p int) Milliseconds {
-		return InMilliseconds(slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1])
-	}
+	milliseconds := func(all []time.Duration, p int) Milliseconds { return InMilliseconds(percentile(all, p)) }
 	result.Changes = &Changes{
-		Count: len(took), Median: percentile(took, 50), P99: percentile(took, 99), Worst: percentile(took, 100),
-		CPU: percentile(used, 50),
+		Count: len(took), Median: milliseconds(took, 50), P99: milliseconds(took, 99), Worst: milliseconds(took, 100),
+		CPU: milliseconds(used, 50),
 	}
 }
 
+// rollout measures rolling updates. Each one is followed by an equally long time without changes, whose CPU time is subtracted. The average of
+// a longer time would be wrong: it includes audits, and most updates are too short for one.
 func (b *bench) rollout(t *testing.T, result *Result) {
 	for _, service := range large {
-		var all []Rollout
+		var updates, calm, took []time.Duration
 		for generation := range rollouts {
 			used, began := b.used(t), monotonic()
 			for part := range service.endpoints / perSlice {
@@ -250,11 +249,17 @@ func (b *bench) rollout(t *testing.T, result *Result) {
 				}
 			}
 			b.flip(t) // returns when the program has processed all earlier changes
-			took := monotonic() - began
-			idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
-			all = append(all, Rollout{Endpoints: service.endpoints, CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)})
+			took, updates = append(took, monotonic()-began), append(updates, b.used(t)-used)
+			used = b.used(t)
+			time.Sleep(took[generation])
+			calm = append(calm, b.used(t)-used)
 		}
-		slices.SortFunc(all, func(a, b Rollout) int { return cmp.Compare(a.CPU, b.CPU) })
-		result.Rollouts = append(result.Rollouts, all[len(all)/2])
+		result.Rollouts = append(result.Rollouts, Rollout{
+			Endpoints: service.endpoints, CPU: InSeconds(percentile(updates, 50) - percentile(calm, 50)), Took: InSeconds(percentile(took, 50)),
+		})
 	}
+}
+
+func percentile(all []time.Duration, p int) time.Duration {
+	return slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1]
 }

@@ -41,13 +41,14 @@ func (m *Machine) BundleParts(v *view.View) []bundle.Part {
 		{File: "kernel/sets.txt", Command: "ipset save", Write: m.writeSets},
 		{File: "kernel/rules.txt", Command: "iptables-save", Write: m.writeRules},
 		{File: "kernel/others.txt", Command: "ipset list -n; nft list chains", Write: m.writeOthers},
-		{File: "kernel/connections.txt", Command: "ipvsadm -Lnc", Write: m.writeConnections},
+		{File: "kernel/connections.txt", Command: "kube-ipvs conns", Write: m.writeConnections},
 		{File: "agent/metrics.txt", Command: "curl /metrics", Write: func(ctx context.Context, w io.Writer) error { return m.writeMetrics(ctx, w, v) }},
 	}
 }
 
 const (
-	// maxRoutes is the maximum size of the routes in bytes. If there are more than maxCounted connections, they are not counted by state.
+	// maxRoutes is the maximum size of the routes in bytes. If IPVS has more than maxCounted connections, they are not
+	// counted by state.
 	maxRoutes  = 1 << 20
 	maxCounted = 200_000
 )
@@ -238,12 +239,18 @@ func (m *Machine) writeOthers(ctx context.Context, w io.Writer) error {
 	return unreadOf(k)
 }
 
+// writeConnections counts the connections by virtual server and by state.
 func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
-	servers := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}})
+	counts, states := tally{}, map[string]int{}
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}, Tracked: func(c tracked) {
+		counts.add(c)
+		states[c.Protocol+" "+c.State]++
+	}})
+	counts.store(k.Servers)
 	total := uint64(0)
-	for _, key := range slices.SortedFunc(maps.Keys(servers.Servers), kernel.ServerKey.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(k.Servers), kernel.ServerKey.Compare) {
 		active, inactive := uint64(0), uint64(0)
-		for _, d := range servers.Servers[key].Destinations {
+		for _, d := range k.Servers[key].Destinations {
 			active, inactive = active+uint64(d.Stats.Active), inactive+uint64(d.Stats.Inactive)
 		}
 		total += active + inactive
@@ -251,13 +258,14 @@ func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
 			fmt.Fprintf(w, "%s: %d active, %d inactive\n", key, active, inactive)
 		}
 	}
-	if total > maxCounted {
-		return errors.Join(fmt.Errorf("%d connections are too many to count by state", total), unreadOf(servers))
-	}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}})
-	states := map[string]int{}
-	for _, c := range k.Connections {
-		states[c.Protocol+" "+c.State]++
+	if !k.Mode.NFTablesBalances() {
+		if total > maxCounted {
+			return errors.Join(fmt.Errorf("%d connections are too many to count by state", total), unreadOf(k))
+		}
+		k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}})
+		for _, c := range k.Connections {
+			states[c.Protocol+" "+c.State]++
+		}
 	}
 	for _, state := range slices.Sorted(maps.Keys(states)) {
 		fmt.Fprintf(w, "%s: %d\n", state, states[state])

@@ -48,6 +48,7 @@ func TestTrackedConnections(t *testing.T) {
 	t.Run("services", func(t *testing.T) { countsTracked(t, s, opened[:3]) })
 	t.Run("explain", func(t *testing.T) { explainsAffinity(t, s, opened[4]) })
 	t.Run("ipvsadm", func(t *testing.T) { saysWhyEmpty(t, s) })
+	t.Run("bundle", func(t *testing.T) { bundlesTracked(t, s) })
 }
 
 func listsTracked(t *testing.T, s *stage, opened []*cluster.Conn) {
@@ -118,6 +119,18 @@ func saysWhyEmpty(t *testing.T, s *stage) {
 		}
 		if out, _ := s.node.Run("sh", "-c", s.binary+" ipvsadm "+options+" 2>/dev/null"); strings.Contains(out, "nftables") {
 			t.Errorf("ipvsadm %s writes the note to stdout: %q", options, out)
+		}
+	}
+}
+
+func bundlesTracked(t *testing.T, s *stage) {
+	counts, err := s.node.Run("sh", "-c", s.binary+" bundle - --status-socket "+s.socket+" | tar -xzO --wildcards '*/kernel/connections.txt'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--sctp-service 10.96.0.20:80: 1 active, 0 inactive", "tcp ESTABLISHED: 5", "udp REPLIED: 1", "sctp ESTABLISHED: 1"} {
+		if !strings.Contains(counts, want+"\n") {
+			t.Errorf("the bundle lacks %q: %s", want, counts)
 		}
 	}
 }

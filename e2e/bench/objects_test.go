@@ -89,7 +89,10 @@ func objects(services int, node, api netip.AddrPort) []runtime.Object {
 
 // ordinarySlice returns the slice of the n-th ordinary Service. The first replaced endpoints have other addresses.
 func ordinarySlice(n, replaced, endpoints int) *discoveryv1.EndpointSlice {
-	var at []netip.Addr
+	return slice(fmt.Sprint("svc-", n), 0, corev1.ProtocolTCP, endpointPort, addresses(n, replaced, endpoints)...)
+}
+
+func addresses(n, replaced, endpoints int) (at []netip.Addr) {
 	for i := range endpoints {
 		if i < replaced {
 			at = append(at, replacement(n, i))
@@ -97,7 +100,7 @@ func ordinarySlice(n, replaced, endpoints int) *discoveryv1.EndpointSlice {
 			at = append(at, endpoint(n, i))
 		}
 	}
-	return slice(fmt.Sprint("svc-", n), 0, corev1.ProtocolTCP, endpointPort, at...)
+	return at
 }
 
 func flippedSlice(which int) *discoveryv1.EndpointSlice {

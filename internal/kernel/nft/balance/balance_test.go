@@ -86,6 +86,16 @@ func TestCostOfAnEndpoint(t *testing.T) {
 	}
 }
 
+func TestUnchangedSlotsAreNotEncoded(t *testing.T) {
+	all := endpoints(1001, 100)
+	from := (&frontend{}).with(server(false), all[:1000])
+	change := newChange(shop, &found{frontend: from})
+	change.to = from.with(server(false), all[1:])
+	if n := testing.AllocsPerRun(1, func() { change.units(comments{}) }); n > 100 {
+		t.Errorf("replacing one of 1,000 endpoints takes %.0f allocations", n)
+	}
+}
+
 func TestGone(t *testing.T) {
 	all := endpoints(maxGone+3, 1)
 	f := (&frontend{}).with(server(true), all[:3])

@@ -74,6 +74,9 @@ func (w *change) swapOne(of func(*frontend) *entry) []swap {
 
 func swapSlots(key kernel.ServerKey, first uint32, old, to []kernel.Destination, early, late []swap) (e, l []swap) {
 	for n := range max(len(old), len(to)) {
+		if n < len(old) && n < len(to) && old[n] == to[n] {
+			continue // most slots of a large frontend: do not encode them
+		}
 		var s swap
 		if n < len(old) {
 			e := slotEntry(key, first+uint32(n), old[n])

@@ -120,7 +120,7 @@ func (p *planner) options(now time.Time, have *kernel.State) diff.Options {
 		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
 			return p.draining.Expired(now, p.cfg.DrainTimeout, key, d.Addr)
 		},
-		Room: p.draining.Room(p.target),
+		Room: p.draining.Room,
 		Weight: func(server *want.Server, d kernel.Destination) uint32 {
 			return p.ramps.Of(server.Key).Weight(now, server, d)
 		},

@@ -18,7 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Clock maps the draining destinations of one virtual server to the times at which they started to drain. It is immutable.
+// Clock maps the draining destinations of one virtual server to the times at which they started to drain. A Clock that Of has returned is
+// immutable.
 type Clock map[netip.AddrPort]time.Time
 
 // wholeServer represents all destinations of a lingering virtual server, which also waits for its last connection.
@@ -34,14 +35,24 @@ func (c Clock) destinations() int {
 // Clocks are the clocks of all virtual servers with draining destinations.
 type Clocks struct {
 	servers map[kernel.ServerKey]Clock
-	count   int
+	// owners maps the virtual servers with clocks to their Services. services counts the draining destinations of each Service.
+	owners   map[kernel.ServerKey]want.ServiceID
+	services map[want.ServiceID]int
+	count    int
+	// shared contains the virtual servers whose clock Of has returned. Such a clock is copied before it changes.
+	shared map[kernel.ServerKey]struct{}
 	// next is the time of the next count. turn contains the virtual servers of the last count.
 	next time.Time
 	turn []kernel.ServerKey
 }
 
 // NewClocks returns empty Clocks.
-func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}} }
+func NewClocks() *Clocks {
+	return &Clocks{
+		servers: map[kernel.ServerKey]Clock{}, owners: map[kernel.ServerKey]want.ServiceID{}, services: map[want.ServiceID]int{},
+		shared: map[kernel.ServerKey]struct{}{},
+	}
+}
 
 // Pass is the part of a sync's result that Clocks uses.
 type Pass struct {
@@ -103,13 +114,28 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 }
 
 func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
-	c.replace(key, c.servers[key].continued(now, draining(p, key)))
+	clock := c.servers[key]
+	c.replace(p, key, clock.destinations(), clock.continued(now, draining(p, key)))
 }
 
-func (c *Clocks) replace(key kernel.ServerKey, clock Clock) {
-	c.count += clock.destinations() - c.servers[key].destinations()
+// replace replaces a clock that had the given number of destinations.
+func (c *Clocks) replace(p Pass, key kernel.ServerKey, before int, clock Clock) {
+	c.add(c.owners[key], -before)
+	if server := p.Target.Server(key); server != nil {
+		c.owners[key] = server.Owner.Service
+	}
+	c.add(c.owners[key], clock.destinations())
 	if c.servers[key] = clock; len(clock) == 0 {
 		delete(c.servers, key)
+		delete(c.owners, key)
+		delete(c.shared, key)
+	}
+}
+
+func (c *Clocks) add(owner want.ServiceID, destinations int) {
+	c.count += destinations
+	if c.services[owner] += destinations; c.services[owner] == 0 {
+		delete(c.services, owner)
 	}
 }
 
@@ -126,12 +152,18 @@ func (c *Clocks) updateDestination(now time.Time, p Pass, key kernel.ServerKey, 
 	if drains == clock.runs(addr) {
 		return
 	}
-	next := make(Clock, len(clock)+1)
-	maps.Copy(next, clock)
-	if delete(next, addr); drains {
-		next[addr] = now
+	before := clock.destinations()
+	if _, shared := c.shared[key]; shared {
+		delete(c.shared, key)
+		clock = maps.Clone(clock)
 	}
-	c.replace(key, next)
+	if clock == nil {
+		clock = Clock{}
+	}
+	if delete(clock, addr); drains {
+		clock[addr] = now
+	}
+	c.replace(p, key, before, clock)
 }
 
 func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
@@ -173,24 +205,17 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 // maxDraining is the maximum number of draining destinations of a Service, however often its endpoints change.
 const maxDraining = 1 << 16
 
-// Room returns a function that reports how many more destinations of a virtual server's Service may drain.
-func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
-	var draining map[want.ServiceID]int
-	return func(server *want.Server) int {
-		if draining == nil {
-			draining = map[want.ServiceID]int{}
-			for key, clock := range c.servers {
-				if s := w.Server(key); s != nil {
-					draining[s.Owner.Service] += clock.destinations()
-				}
-			}
-		}
-		return maxDraining - draining[server.Owner.Service]
-	}
-}
+// Room returns how many more destinations of a virtual server's Service may drain.
+func (c *Clocks) Room(server *want.Server) int { return maxDraining - c.services[server.Owner.Service] }
 
 // Of returns the clock of a virtual server; nil if none of its destinations is draining.
-func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
+func (c *Clocks) Of(key kernel.ServerKey) Clock {
+	clock := c.servers[key]
+	if clock != nil {
+		c.shared[key] = struct{}{}
+	}
+	return clock
+}
 
 // Count returns the number of draining destinations.
 func (c *Clocks) Count() int { return c.count }

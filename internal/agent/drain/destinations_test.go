@@ -3,6 +3,7 @@ package drain
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -14,10 +15,12 @@ import (
 )
 
 // TestClocksFollowDestinations: an incremental sync visits only the destinations that it wrote, and the clocks are the same as if it had visited all.
+// It copies the clocks only if a reader has them.
 func TestClocksFollowDestinations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, now := NewClocks(), start
 		wanted, have := map[netip.AddrPort]uint32{}, map[netip.AddrPort]uint32{}
+		var read, asRead Clock
 		for range 20 {
 			now = now.Add(time.Second)
 			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, rapid.ByteRange(1, 5).Draw(t, "pod")}), 80)
@@ -33,8 +36,19 @@ func TestClocksFollowDestinations(t *testing.T) {
 				server.Destinations = append(server.Destinations, kernel.ObservedDestination{Destination: d})
 			}
 			p.Have.Servers[key] = server
+			if rapid.Bool().Draw(t, "read") {
+				read = c.Of(key)
+				asRead = maps.Clone(read)
+			}
+			held, shared := c.servers[key], len(c.shared) > 0
 			c.Update(now, time.Hour, p)
-			got := slices.SortedFunc(maps.Keys(c.Of(key)), netip.AddrPort.Compare)
+			if !maps.Equal(read, asRead) {
+				t.Fatalf("a reader's clocks changed from %v to %v", asRead, read)
+			}
+			if next := c.servers[key]; len(held) > 0 && len(next) > 0 && !shared && reflect.ValueOf(held).Pointer() != reflect.ValueOf(next).Pointer() {
+				t.Fatal("the clocks were copied without a reader")
+			}
+			got := slices.SortedFunc(maps.Keys(c.servers[key]), netip.AddrPort.Compare)
 			if all := draining(p, key); !slices.Equal(got, all) || c.Count() != len(all) {
 				t.Fatalf("the clocks of %v run (count %d), but %v drain", got, c.Count(), all)
 			}

@@ -110,3 +110,31 @@ func TestDrainingServersTakeTurns(t *testing.T) {
 		})
 	}
 }
+
+// TestRoomVisitsOneService: most changes release destinations, so the room of a Service must not cost more if other Services drain.
+func TestRoomVisitsOneService(t *testing.T) {
+	w, have := want.New(want.Base{}), kernel.NewState()
+	for i := range 100 {
+		other := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), uint16(i+1)), Protocol: inet.TCP}
+		server := want.Server{Server: kernel.Server{Key: other}}
+		server.Owner.Service = want.ServiceID{Name: fmt.Sprint("svc-", i/2)} // has two virtual servers
+		w.Replace(nil, want.Fragment{server}, want.NewTouched())
+		have.Servers[other] = kernel.ObservedServer{Destinations: holding(0, 3).Servers[key].Destinations}
+	}
+	target, c := diff.NewTarget(w), NewClocks()
+	c.Update(start, interval, Pass{Target: target, Have: have, Full: true})
+	for _, server := range target.Servers {
+		room := 0
+		if n := testing.AllocsPerRun(1, func() { room = c.Room(server) }); n > 0 {
+			t.Fatalf("asking for the room of %v takes %v allocations", server.Owner, n)
+		}
+		if room != maxDraining-2 {
+			t.Errorf("%d more destinations of %v may drain", room, server.Owner)
+		}
+	}
+	clear(have.Servers)
+	c.Update(start.Add(time.Second), interval, Pass{Target: target, Have: have, Full: true})
+	if c.Count() != 0 || len(c.services) != 0 || len(c.owners) != 0 {
+		t.Errorf("after all destinations are gone, the clocks of %v and %v run (count %d)", c.services, c.owners, c.Count())
+	}
+}

@@ -75,6 +75,8 @@ type Config struct {
 	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
+	// Spacing is the average time between syncs during a storm of changes; 0 means no limit.
+	Spacing time.Duration
 	// DrainInterval is how often the agent counts the connections of draining destinations. DrainTimeout is how long a
 	// destination may drain; 0 means no limit.
 	DrainInterval, DrainTimeout time.Duration
@@ -99,7 +101,7 @@ type Config struct {
 }
 
 func (c *Config) intervals() schedule.Intervals {
-	return schedule.Intervals{Audit: c.AuditInterval, Min: c.MinInterval}
+	return schedule.Intervals{Audit: c.AuditInterval, Min: c.MinInterval, Spacing: c.Spacing}
 }
 
 // Settings can change while the agent runs.

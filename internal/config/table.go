@@ -96,7 +96,7 @@ var table = []setting{
 		value: func(s *Settings) value {
 			return duration(&s.MinSyncPeriod, "must be 0 (write each change immediately) or more, such as 1s", notNegative)
 		},
-		meaning: "how long to collect changes before writing them; 0 writes each change immediately"},
+		meaning: "how long to collect changes before writing them; 0 writes each change immediately, or about every 10 ms during a storm"},
 	{path: "ipvs.checkPeriod", flag: "ipvs-check-period", byDefault: "1s", applies: immediately,
 		value: func(s *Settings) value {
 			return duration(&s.CheckPeriod, "must be 0 (no quick checks), or 100ms to 1m",

@@ -21,6 +21,9 @@ import (
 
 const drainInterval = 5 * time.Second
 
+// syncSpacing limits the cost of storms. It is far shorter than the time that a client notices.
+const syncSpacing = 10 * time.Millisecond
+
 // errStopped means that the context ended before the agent changed anything.
 var errStopped = errors.New("stopped")
 
@@ -148,6 +151,7 @@ func loopSettings(s *config.Settings) agent.Config {
 		AuditInterval:  tuning.AuditInterval,
 		CheckInterval:  tuning.CheckInterval,
 		MinInterval:    tuning.MinInterval,
+		Spacing:        syncSpacing,
 		DrainInterval:  drainInterval,
 		DrainTimeout:   tuning.DrainTimeout,
 		CompleteSource: s.Manifests != "",

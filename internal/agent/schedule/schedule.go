@@ -24,7 +24,12 @@ type Intervals struct {
 	Audit time.Duration
 	// Min is the minimum time between the starts of two syncs.
 	Min time.Duration
+	// Spacing is the average time between syncs during a storm of changes, because each sync has a fixed cost.
+	Spacing time.Duration
 }
+
+// burst is the number of syncs that may follow each other without Spacing, so that a few changes never wait.
+const burst = 10
 
 // Schedule tracks when the next full read is due. It is ready to use after its Intervals are set.
 type Schedule struct {
@@ -43,6 +48,8 @@ type Schedule struct {
 	next            time.Time
 	// notBefore is the earliest time for the next sync.
 	notBefore time.Time
+	// rested is the time at which a full burst is available again.
+	rested    time.Time
 	requested bool
 }
 
@@ -53,9 +60,15 @@ func (s *Schedule) Request() { s.requested = true }
 func (s *Schedule) Requested() bool { return s.requested }
 
 // Begin records the start of a sync.
-func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.Min), false }
+func (s *Schedule) Begin(now time.Time) {
+	s.notBefore, s.requested = now.Add(s.Min), false
+	if s.rested.Before(now) {
+		s.rested = now
+	}
+	s.rested = s.rested.Add(s.Spacing)
+}
 
-// Wait returns how long the next sync must wait. The result is zero or negative if it may start.
+// Wait returns how long the next sync must wait because of Min. The result is zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
 // Started reports whether a sync has ended.
@@ -159,10 +172,14 @@ func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	if !s.requested {
 		at = Earliest(deadlines...)
 	}
-	if at.IsZero() || at.After(s.notBefore) {
+	earliest := s.notBefore
+	if spaced := s.rested.Add(-(burst - 1) * s.Spacing); spaced.After(earliest) {
+		earliest = spaced
+	}
+	if at.IsZero() || at.After(earliest) {
 		return at
 	}
-	return s.notBefore
+	return earliest
 }
 
 // NextWake returns the time at which the agent must wake up without a change: the next audit, retry or nonzero

@@ -118,6 +118,32 @@ func TestWaitBetweenSyncs(t *testing.T) {
 	}
 }
 
+func TestStormsNeedFewSyncs(t *testing.T) {
+	s, syncs := &Schedule{Intervals: Intervals{Audit: time.Minute, Spacing: 10 * time.Millisecond}}, []time.Duration(nil)
+	for ms := range 1000 { // a change each millisecond
+		now := after(time.Duration(ms) * time.Millisecond)
+		s.Request()
+		if !s.NextSync(now).After(now) {
+			s.Begin(now)
+			syncs = append(syncs, now.Sub(start))
+		}
+	}
+	if n := len(syncs); n > burst+100 || n < 100 {
+		t.Errorf("%d syncs for 1,000 changes within a second", n)
+	}
+	if last := syncs[burst-1]; last != (burst-1)*time.Millisecond {
+		t.Errorf("the first %d syncs took until %s", burst, last)
+	}
+	s.Request()
+	for i, now := range []time.Time{after(2 * time.Second), after(2 * time.Second)} {
+		if at := s.NextSync(now); at.After(now) {
+			t.Errorf("after a second without changes, change %d waits %s", i, at.Sub(now))
+		}
+		s.Begin(now)
+		s.Request()
+	}
+}
+
 func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 	s := newSchedule()
 	s.finish(start, true, false)

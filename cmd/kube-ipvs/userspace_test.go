@@ -96,41 +96,79 @@ ports: [{name: http, port: %[2]d}, {name: dns, port: %[2]d, protocol: UDP}]
 endpoints: [{addresses: [127.0.0.1]}]
 `
 
+// running is an agent in user space whose output the test reads.
+type running struct {
+	stop      context.CancelFunc
+	out       io.Reader
+	documents *json.Decoder
+	log       bytes.Buffer // complete after the end
+	status    chan int
+}
+
+func runUserspace(t *testing.T, dir string) *running {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	out, stdout := io.Pipe()
+	r := &running{stop: stop, out: out, documents: json.NewDecoder(out), status: make(chan int, 1)}
+	go func() {
+		r.status <- execute(ctx, thisHost(), []string{"run", "--data-plane", "userspace", "--manifests", dir, "-o", "json"}, stdout, &r.log)
+		_ = stdout.Close()
+	}()
+	return r
+}
+
+// next returns the ports that the agent prints next, by name.
+func (r *running) next(t *testing.T) map[string]view.ForwardedPort {
+	t.Helper()
+	var document list[view.ForwardedPort]
+	if err := r.documents.Decode(&document); err != nil || document.Kind != "ForwardedPortList" {
+		t.Fatalf("%q, %v", document.Kind, err)
+	}
+	ports := map[string]view.ForwardedPort{}
+	for _, p := range document.Items {
+		ports[p.Port] = p
+	}
+	return ports
+}
+
+// end stops the agent.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	go func() { _, _ = io.Copy(io.Discard, r.out) }()
+	if code := <-r.status; code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+}
+
+func (r *running) logged(t *testing.T, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.log.String(), text) {
+			t.Errorf("the log does not contain %q:\n%s", text, r.log.String())
+		}
+	}
+}
+
+// writeShop replaces the manifest of the shop.
+func writeShop(t *testing.T, dir, manifest string) {
+	t.Helper()
+	file := filepath.Join(dir, "shop.yaml")
+	if err := os.WriteFile(file+".new", []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRunUserspace: without privileges, run serves TCP and UDP ports of manifests, prints them, and follows changes.
 // When it stops, it closes the ports, and does not wait for an idle connection.
 func TestRunUserspace(t *testing.T) {
 	dir, nodePort := t.TempDir(), freeport.Get(t)
-	write := func(endpoint uint16) {
-		file := filepath.Join(dir, "shop.yaml")
-		if err := os.WriteFile(file+".new", fmt.Appendf(nil, shopManifest, nodePort, endpoint), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(echo(t, "first"))
-	ctx, stop := context.WithCancel(t.Context())
-	out, stdout := io.Pipe()
-	var log bytes.Buffer
-	status := make(chan int, 1)
-	go func() {
-		status <- execute(ctx, thisHost(), []string{"run", "--data-plane", "userspace", "--manifests", dir, "-o", "json"}, stdout, &log)
-		_ = stdout.Close()
-	}()
-	documents := json.NewDecoder(out)
-	next := func() map[string]view.ForwardedPort {
-		var document list[view.ForwardedPort]
-		if err := documents.Decode(&document); err != nil || document.Kind != "ForwardedPortList" {
-			t.Fatalf("%q, %v", document.Kind, err)
-		}
-		ports := map[string]view.ForwardedPort{}
-		for _, p := range document.Items {
-			ports[p.Port] = p
-		}
-		return ports
-	}
-	ports := next()
+	writeShop(t, dir, fmt.Sprintf(shopManifest, nodePort, echo(t, "first")))
+	agent := runUserspace(t, dir)
+	ports := agent.next(t)
 	checkShop(t, ports, nodePort)
 	idle, err := net.Dial("tcp", ports["http"].Address.String())
 	if err != nil {
@@ -138,24 +176,73 @@ func TestRunUserspace(t *testing.T) {
 	}
 	defer func() { _ = idle.Close() }()
 
-	second := echo(t, "second")
-	write(second)
+	writeShop(t, dir, fmt.Sprintf(shopManifest, nodePort, echo(t, "second")))
 	for answer(t, ports["http"]) != "second" || answer(t, ports["dns"]) != "second" {
 		time.Sleep(10 * time.Millisecond)
 	}
-	stop()
-	go func() { _, _ = io.Copy(io.Discard, out) }()
-	if code := <-status; code != 0 {
-		t.Errorf("exit status %d", code)
-	}
+	agent.end(t)
 	if got := answer(t, ports["http"]); got != "refused" {
 		t.Errorf("after the end, %s answers", got)
 	}
-	for _, text := range []string{"data plane userspace", "cannot forward SCTP", "stopped; the ports are closed"} {
-		if !strings.Contains(log.String(), text) {
-			t.Errorf("the log does not contain %q:\n%s", text, log.String())
-		}
+	agent.logged(t, "data plane userspace", "cannot forward SCTP", "stopped; the ports are closed")
+}
+
+// TestRunWithProxyProtocol: the annotation of a manifest decides whether connections to an endpoint begin with a header,
+// and the printed port says so. A value that is not valid is a Problem, and the port works without the header.
+func TestRunWithProxyProtocol(t *testing.T) {
+	mirror, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = mirror.Close() }()
+	go func() {
+		for {
+			c, err := mirror.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	dir, nodePort := t.TempDir(), freeport.Get(t)
+	write := func(value string) {
+		manifest := strings.Replace(shopManifest, "metadata: {", `metadata: {annotations: {kube-ipvs.io/proxy-protocol: "`+value+`"}, `, 1)
+		writeShop(t, dir, fmt.Sprintf(manifest, nodePort, mirror.Addr().(*net.TCPAddr).Port))
+	}
+	write("v1")
+	agent := runUserspace(t, dir)
+	ports := agent.next(t)
+	if ports["http"].ProxyProtocol != 1 || ports["dns"].ProxyProtocol != 0 {
+		t.Errorf("ports %+v", ports)
+	}
+	received := func() (text, client string) {
+		c, err := net.Dial("tcp", ports["http"].Address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = io.WriteString(c, "GET\n")
+		_ = c.(*net.TCPConn).CloseWrite()
+		all, err := io.ReadAll(c)
+		if err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+		return string(all), strings.TrimPrefix(c.LocalAddr().String(), "127.0.0.1:")
+	}
+	if got, client := received(); got != fmt.Sprintf("PROXY TCP4 127.0.0.1 127.0.0.1 %s %d\r\nGET\n", client, nodePort) {
+		t.Errorf("the endpoint received %q from port %s", got, client)
+	}
+	write("v9")
+	if p := agent.next(t)["http"]; p.State != view.PortListening || p.ProxyProtocol != 0 {
+		t.Errorf("with an invalid value: %+v", p)
+	}
+	if got, _ := received(); got != "GET\n" {
+		t.Errorf("with an invalid value, the endpoint received %q", got)
+	}
+	agent.end(t)
+	agent.logged(t, `Service shop/web: metadata.annotations[kube-ipvs.io/proxy-protocol] "v1": the header is sent only over TCP`,
+		`Service shop/web: metadata.annotations[kube-ipvs.io/proxy-protocol] "v9": must be v1, v2 or none`)
 }
 
 func checkShop(t *testing.T, ports map[string]view.ForwardedPort, nodePort uint16) {

@@ -23,8 +23,13 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n 
 	if svc.Balancing.OnePacket && key.Protocol == inet.UDP {
 		s.Flags |= kernel.FlagOnePacket
 	}
+	if n.Mode == kernel.Userspace && key.Protocol == inet.TCP {
+		s.Flags |= proxyFlags[svc.Balancing.ProxyProtocol]
+	}
 	return s
 }
+
+var proxyFlags = map[uint8]uint32{1: kernel.FlagProxyV1, 2: kernel.FlagProxyV2}
 
 // schedulers returns the scheduler that the Service names, or else the node's default. If weights matter, a scheduler that ignores them is replaced
 // with its weighted counterpart (rr with wrr). While all weights are equal, both schedulers have the same effect, and an existing virtual server
@@ -160,6 +165,9 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
+	if n.Mode != kernel.Userspace {
+		notInTheKernel(b, port, note)
+	}
 	switch n.Mode {
 	case kernel.NFTablesOnly:
 		notBalanced(b, port, note)
@@ -210,6 +218,14 @@ func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation
 	}
 }
 
+// notInTheKernel adds a Problem for what only the agent's process can do.
+func notInTheKernel(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
+	if b.ProxyProtocol > 0 && port.Protocol == inet.TCP {
+		note("proxy-protocol", proxyVersion(b), "the kernel forwards connections on this node, and cannot add the header. Endpoints that require it refuse them",
+			"remove the annotation, and configure the endpoints to expect no header; with externalTrafficPolicy: Local, they see the client's address")
+	}
+}
+
 // notInUserspace adds a Problem for each feature that the agent's process lacks.
 func notInUserspace(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
 	const lacking, remedy = "the agent's process, which balances on this node, cannot do this: ", "use --data-plane=ipvs"
@@ -228,4 +244,10 @@ func notInUserspace(b model.Balancing, port model.ServicePort, note func(annotat
 	if b.OnePacket && port.Protocol == inet.UDP {
 		note("one-packet", "true", lacking+"all datagrams of a client socket go to the same endpoint", remedy)
 	}
+	if b.ProxyProtocol > 0 && port.Protocol == inet.UDP {
+		note("proxy-protocol", proxyVersion(b), "the header is sent only over TCP: datagrams reach endpoints without it",
+			"if the endpoints require it over UDP, connect to them directly; to remove this message, use a Service of its own for the UDP ports")
+	}
 }
+
+func proxyVersion(b model.Balancing) string { return fmt.Sprintf("v%d", b.ProxyProtocol) }

@@ -169,6 +169,9 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	if d.flags&kernel.FlagOnePacket != 0 {
 		all.add("one packet", "true", byAnnotation+"one-packet")
 	}
+	if d.flags&(kernel.FlagProxyV1|kernel.FlagProxyV2) != 0 {
+		all.add("PROXY protocol", proxyVersion(b), byAnnotation+"proxy-protocol")
+	}
 	if b.MaxConnections > 0 {
 		all.add("max connections", fmt.Sprint(b.MaxConnections), byAnnotation+"max-connections")
 	}

@@ -88,3 +88,55 @@ func TestLackingInUserspace(t *testing.T) {
 		}
 	}
 }
+
+// TestProxyProtocol: only the agent's process sends the header, and only over TCP. Elsewhere it is a Problem with a
+// remedy, and the port works without it.
+func TestProxyProtocol(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5")
+	svc.Ports = append(svc.Ports, model.ServicePort{Name: "dns", Protocol: inet.UDP, Port: 53})
+	svc.Slices[0].Ports = append(svc.Slices[0].Ports, model.EndpointPort{Name: "dns", Protocol: inet.UDP, Port: 53})
+	const anywhere = kernel.FlagProxyV1 | kernel.FlagProxyV2
+	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly, kernel.Userspace} {
+		for version, flag := range []uint32{0, kernel.FlagProxyV1, kernel.FlagProxyV2} {
+			svc.Balancing.ProxyProtocol = uint8(version)
+			c, says := inMode(mode, svc), "cannot add the header"
+			if mode == kernel.Userspace {
+				says = "only over TCP"
+			} else {
+				flag = 0
+			}
+			for _, s := range c.Forwarded(svc.ID) {
+				if want := map[inet.Protocol]uint32{inet.TCP: flag}[s.Key.Protocol]; s.Flags&anywhere != want || len(s.Destinations) != 1 {
+					t.Errorf("%s, v%d: %s has flags %x and %d endpoints, want flags %x", mode, version, s.Key, s.Flags, len(s.Destinations), want)
+				}
+			}
+			value := fmt.Sprintf("v%d", version)
+			problems := c.Problems(svc.ID)
+			if want := min(version, 1); len(problems) != want {
+				t.Errorf("%s, %s: Problems %v", mode, value, problems)
+			}
+			for _, p := range problems {
+				if p.Field != "metadata.annotations[kube-ipvs.io/proxy-protocol]" || p.Value != value || !strings.Contains(p.Reason, says) || p.Remedy == "" {
+					t.Errorf("%s: Problem %s", mode, p)
+				}
+			}
+			if shown, want := headersShown(c, svc.ID), map[bool]string{true: "tcp " + value}[flag != 0]; shown != want {
+				t.Errorf("%s, %s: the settings show %q, want %q", mode, value, shown, want)
+			}
+		}
+	}
+}
+
+// headersShown lists the protocols of the frontends whose settings contain a header, each with its version.
+func headersShown(c *compile.Cluster, id model.ServiceID) string {
+	var shown []string
+	compiled, _ := c.Service(id)
+	for f := range compiled.Frontends {
+		for _, s := range f.Settings {
+			if s.Name == "PROXY protocol" && s.From == "annotation kube-ipvs.io/proxy-protocol" {
+				shown = append(shown, f.Protocol+" "+s.Value)
+			}
+		}
+	}
+	return strings.Join(shown, ", ")
+}

@@ -14,6 +14,8 @@ type Target struct {
 	// whose addresses have the first AffinityBits bits in common share an endpoint.
 	Affinity     time.Duration
 	AffinityBits int
+	// Header begins each TCP connection to an endpoint. Datagrams have none.
+	Header Header
 }
 
 // Endpoint gets a share of the clients in proportion to its weight. With weight 0, it gets no new ones.
@@ -26,7 +28,7 @@ type Endpoint struct {
 func To(addr netip.AddrPort) Target { return Target{Endpoints: []Endpoint{{addr, 1}}} }
 
 func (t Target) equal(o Target) bool {
-	return t.Affinity == o.Affinity && t.AffinityBits == o.AffinityBits && slices.Equal(t.Endpoints, o.Endpoints)
+	return t.Affinity == o.Affinity && t.AffinityBits == o.AffinityBits && t.Header == o.Header && slices.Equal(t.Endpoints, o.Endpoints)
 }
 
 func (t Target) has(addr netip.AddrPort) bool {
@@ -80,14 +82,15 @@ func (b *balancer) set(t Target) bool {
 	return true
 }
 
-// pick returns an endpoint for a client, other than those that have been tried. It returns false if there is none.
-func (b *balancer) pick(from netip.Addr, now time.Time, tried []netip.AddrPort) (netip.AddrPort, bool) {
+// pick returns an endpoint for a client, other than those that have been tried, and the header that the endpoint expects.
+// It returns false if there is none.
+func (b *balancer) pick(from netip.Addr, now time.Time, tried []netip.AddrPort) (netip.AddrPort, Header, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.target.Affinity > 0 {
 		known, ok := b.clients.use(b.group(from))
 		if ok && now.Before(known.until) && b.eligible(known.endpoint, tried) {
-			return known.endpoint, true
+			return known.endpoint, b.target.Header, true
 		}
 	}
 	best, sum := -1, int64(0)
@@ -101,10 +104,10 @@ func (b *balancer) pick(from netip.Addr, now time.Time, tried []netip.AddrPort) 
 		}
 	}
 	if best < 0 {
-		return netip.AddrPort{}, false
+		return netip.AddrPort{}, 0, false
 	}
 	b.credit[best] -= sum
-	return b.target.Endpoints[best].Addr, true
+	return b.target.Endpoints[best].Addr, b.target.Header, true
 }
 
 func (b *balancer) eligible(addr netip.AddrPort, tried []netip.AddrPort) bool {

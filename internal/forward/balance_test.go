@@ -18,7 +18,7 @@ var (
 func picks(from *balancer, n int, client string) string {
 	var picked strings.Builder
 	for range n {
-		to, _ := from.pick(netip.MustParseAddr(client), now, nil)
+		to, _, _ := from.pick(netip.MustParseAddr(client), now, nil)
 		picked.WriteString(names[to])
 	}
 	return picked.String()
@@ -56,7 +56,7 @@ func TestRoundRobinByWeight(t *testing.T) {
 			t.Errorf("%v: picked %s, want %s", one.target.Endpoints, got, one.want)
 		}
 	}
-	if _, ok := newBalancer(target(0)).pick(a.Addr(), now, nil); ok {
+	if _, _, ok := newBalancer(target(0)).pick(a.Addr(), now, nil); ok {
 		t.Error("an endpoint with weight 0 was picked")
 	}
 	balancer := newBalancer(target(1, 1, 1))
@@ -75,7 +75,7 @@ func TestRoundRobinByWeight(t *testing.T) {
 func TestPickTriesOthers(t *testing.T) {
 	balancer, tried := newBalancer(target(1, 1, 0)), []netip.AddrPort{}
 	for {
-		to, ok := balancer.pick(a.Addr(), now, tried)
+		to, _, ok := balancer.pick(a.Addr(), now, tried)
 		if !ok {
 			break
 		}
@@ -92,7 +92,7 @@ func TestAffinity(t *testing.T) {
 	balancer := newBalancer(t1)
 	connect := func(client string, at time.Time) string {
 		from := netip.MustParseAddr(client)
-		to, _ := balancer.pick(from, at, nil)
+		to, _, _ := balancer.pick(from, at, nil)
 		balancer.connected(from, to, at)
 		return names[to]
 	}

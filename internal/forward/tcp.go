@@ -60,7 +60,7 @@ func (l *tcpListener) accept() {
 }
 
 func (l *tcpListener) pass(client *net.TCPConn) {
-	server := l.connect(client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr())
+	server := l.connect(client)
 	if server == nil {
 		l.failed.Add(1)
 		reset(client)
@@ -73,17 +73,19 @@ func (l *tcpListener) pass(client *net.TCPConn) {
 	s.run()
 }
 
-// connect connects to an endpoint. If that fails, it tries others.
-func (l *tcpListener) connect(from netip.Addr) *net.TCPConn {
+// connect connects to an endpoint, and sends the header. If that fails, it tries others, which no data of the client has
+// reached either.
+func (l *tcpListener) connect(client *net.TCPConn) *net.TCPConn {
+	from, at := client.RemoteAddr().(*net.TCPAddr).AddrPort(), client.LocalAddr().(*net.TCPAddr).AddrPort()
 	var tried []netip.AddrPort
 	for range maxAttempts {
-		to, ok := l.balancer.pick(from, time.Now(), tried)
+		to, header, ok := l.balancer.pick(from.Addr(), time.Now(), tried)
 		if !ok {
 			break
 		}
-		conn, err := l.dial(to)
+		conn, err := l.dial(to, header.of(from, at))
 		if err == nil {
-			l.balancer.connected(from, to, time.Now())
+			l.balancer.connected(from.Addr(), to, time.Now())
 			return conn
 		}
 		tried = append(tried, to)
@@ -91,12 +93,18 @@ func (l *tcpListener) connect(from netip.Addr) *net.TCPConn {
 	return nil
 }
 
-func (l *tcpListener) dial(to netip.AddrPort) (*net.TCPConn, error) {
+func (l *tcpListener) dial(to netip.AddrPort, header []byte) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.limits.Connect)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return nil, err
+	}
+	if len(header) > 0 {
+		if _, err := conn.Write(header); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
 	}
 	return conn.(*net.TCPConn), nil
 }

@@ -96,7 +96,7 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 	if l.closed {
 		return nil
 	}
-	to, ok := l.balancer.pick(client.Addr(), time.Now(), nil)
+	to, _, ok := l.balancer.pick(client.Addr(), time.Now(), nil)
 	if !ok {
 		l.failed.Add(1)
 		return nil

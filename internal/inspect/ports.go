@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 
@@ -12,6 +13,9 @@ func WritePorts(w io.Writer, ports []view.ForwardedPort, form Table) error {
 	rows := make([][]string, len(ports))
 	for i, p := range ports {
 		state := string(p.State)
+		if p.ProxyProtocol > 0 {
+			state += fmt.Sprintf(" (PROXY protocol v%d)", p.ProxyProtocol)
+		}
 		if p.Reason != "" {
 			state += ": " + p.Reason
 		}

@@ -63,6 +63,12 @@ const (
 	FlagsConfigurable = FlagPersistent | FlagOnePacket | FlagSched1 | FlagSched2 | FlagSched3
 )
 
+// Flags of a virtual server that only the data plane in user space has. Connections to endpoints begin with a header of the PROXY protocol.
+const (
+	FlagProxyV1 uint32 = 0x1000_0000 // in text
+	FlagProxyV2 uint32 = 0x2000_0000 // in binary
+)
+
 // Server is a virtual server's configuration without its destinations.
 type Server struct {
 	Key       ServerKey

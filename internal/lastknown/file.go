@@ -27,7 +27,7 @@ import (
 const (
 	magic = "kube-ipvs snapshot"
 	// version must change with the model; otherwise TestFormat fails.
-	version = 3
+	version = 4
 )
 
 // Identity identifies the node and the cluster that a file belongs to.

@@ -105,7 +105,7 @@ func TestFormat(t *testing.T) {
 	for _, v := range []any{header{}, model.Service{}, model.Node{}} {
 		describe(&b, reflect.TypeOf(v), seen)
 	}
-	goldentest.Compare(t, filepath.Join("testdata", "format-3.golden"), b.String())
+	goldentest.Compare(t, filepath.Join("testdata", "format-4.golden"), b.String())
 }
 
 func describe(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {

@@ -28,6 +28,8 @@ type Balancing struct {
 	AllPorts bool
 	// OnePacket balances every datagram separately.
 	OnePacket bool
+	// ProxyProtocol is the version of the PROXY protocol header that TCP connections to endpoints begin with; 0 for none.
+	ProxyProtocol uint8
 	// MaxConnections is the connection limit of an endpoint, or 0 for none. An endpoint at the limit receives new
 	// connections again when it has fewer than ResumeConnections. If ResumeConnections is 0, the kernel chooses the
 	// threshold.

@@ -51,6 +51,12 @@ func targetOf(s *want.Server) forward.Target {
 	if s.Flags&kernel.FlagPersistent != 0 {
 		t.Affinity, t.AffinityBits = time.Duration(s.Timeout)*time.Second, int(s.MaskBits)
 	}
+	switch {
+	case s.Flags&kernel.FlagProxyV1 != 0:
+		t.Header = forward.ProxyV1
+	case s.Flags&kernel.FlagProxyV2 != 0:
+		t.Header = forward.ProxyV2
+	}
 	return t
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -51,5 +52,10 @@ func TestTargets(t *testing.T) {
 	s.Flags, s.Timeout, s.MaskBits = kernel.FlagPersistent, 10800, 24
 	if got := frontendOf(s).target; got.Affinity != 3*time.Hour || got.AffinityBits != 24 {
 		t.Errorf("affinity of %s to %d bits", got.Affinity, got.AffinityBits)
+	}
+	for flags, header := range map[uint32]forward.Header{0: 0, kernel.FlagProxyV1: forward.ProxyV1, kernel.FlagProxyV2 | kernel.FlagPersistent: forward.ProxyV2} {
+		if s.Flags = flags; frontendOf(s).target.Header != header {
+			t.Errorf("flags %x: header %d, want %d", flags, frontendOf(s).target.Header, header)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (p *ports) open(f frontend) port {
 	at, err := p.forwarder.Set(f.listen, f.target)
 	shown := view.ForwardedPort{
 		Namespace: f.owner.Service.Namespace, Name: f.owner.Service.Name, Port: f.owner.Port, Protocol: f.protocol.String(),
-		Address: at, Serves: f.serves, Endpoints: f.taking(), State: view.PortListening,
+		Address: at, Serves: f.serves, Endpoints: f.taking(), ProxyProtocol: int(f.target.Header), State: view.PortListening,
 	}
 	if err != nil {
 		shown.Address, shown.State, shown.Reason = f.listen.At, view.PortFailed, err.Error()

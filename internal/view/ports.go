@@ -16,9 +16,11 @@ type ForwardedPort struct {
 	// Serves is the frontend that the address stands for: a ClusterIP with its port, or a node port.
 	Serves string `json:"serves"`
 	// Endpoints is the number of endpoints that get new clients.
-	Endpoints int       `json:"endpoints"`
-	State     PortState `json:"state"`
-	Reason    string    `json:"reason,omitempty"`
+	Endpoints int `json:"endpoints"`
+	// ProxyProtocol is the version of the PROXY protocol header that connections to endpoints begin with; 0 for none.
+	ProxyProtocol int       `json:"proxyProtocol,omitempty"`
+	State         PortState `json:"state"`
+	Reason        string    `json:"reason,omitempty"`
 }
 
 // PortState is the state of a ForwardedPort.

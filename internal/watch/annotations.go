@@ -91,6 +91,21 @@ var serviceAnnotations = []annotation[model.Service]{
 		},
 	},
 	{
+		Key:   annotationPrefix + "proxy-protocol",
+		Valid: "v1, v2 or none",
+		Meaning: "TCP connections to endpoints begin with a header of the PROXY protocol, which contains the client's address. " +
+			"Only the [data plane in user space](data-planes.md#clients-addresses) sends it, and all endpoints must expect it. Default: none",
+		Example: "v2",
+		parse: func(s *model.Service, v string) error {
+			version, known := map[string]uint8{"none": 0, "v1": 1, "v2": 2}[v]
+			if !known {
+				return errors.New("must be v1, v2 or none")
+			}
+			s.Balancing.ProxyProtocol = version
+			return nil
+		},
+	},
+	{
 		Key:     annotationPrefix + "max-connections",
 		Valid:   "a number from 1 to 2147483647",
 		Meaning: "an endpoint gets no new connections while it has this many; each node counts only its own connections", Example: "1000",
@@ -226,10 +241,18 @@ func balancing(s *model.Service, annotations map[string]string, p *Problems) {
 		wrong("affinity-ports", requiresAffinity)
 		b.AllPorts = false
 	}
-	if b.OnePacket && !slices.ContainsFunc(s.Ports, func(port model.ServicePort) bool { return port.Protocol == inet.UDP }) {
+	if b.OnePacket && !hasPort(s, inet.UDP) {
 		wrong("one-packet", "requires a UDP port, and the Service has none")
 		b.OnePacket = false
 	}
+	if b.ProxyProtocol > 0 && !hasPort(s, inet.TCP) {
+		wrong("proxy-protocol", "requires a TCP port, and the Service has none")
+		b.ProxyProtocol = 0
+	}
+}
+
+func hasPort(s *model.Service, protocol inet.Protocol) bool {
+	return slices.ContainsFunc(s.Ports, func(port model.ServicePort) bool { return port.Protocol == protocol })
 }
 
 const requiresAffinity = "requires session affinity: set spec.sessionAffinity to ClientIP, or the annotation " + annotationPrefix + "affinity-timeout"

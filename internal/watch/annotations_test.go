@@ -61,6 +61,9 @@ func TestServiceAnnotations(t *testing.T) {
 		{written{"affinity-ports": "each"}, model.Balancing{}},
 		{written{"one-packet": "true"}, model.Balancing{OnePacket: true}},
 		{written{"one-packet": "false"}, model.Balancing{}},
+		{written{"proxy-protocol": "v1"}, model.Balancing{ProxyProtocol: 1}},
+		{written{"proxy-protocol": " v2 "}, model.Balancing{ProxyProtocol: 2}},
+		{written{"proxy-protocol": "none"}, model.Balancing{}},
 		{written{"max-connections": "2147483647", "resume-connections": "2147483646"},
 			model.Balancing{MaxConnections: model.MaxConnectionLimit, ResumeConnections: model.MaxConnectionLimit - 1}},
 		{written{"weight": "0"}, model.Balancing{Weights: model.Weights{DefaultSet: true}}},
@@ -119,6 +122,11 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"affinity-ports", "80,443", "must be each or all"},
 		{"affinity-ports", "true", "must be each or all"},
 		{"one-packet", "yes", "must be true or false"},
+		{"proxy-protocol", "2", "must be v1, v2 or none"},
+		{"proxy-protocol", "V2", "must be v1, v2 or none"},
+		{"proxy-protocol", "v1,v2", "must be v1, v2 or none"},
+		{"proxy-protocol", "v2\r\nPROXY TCP4 192.0.2.1 192.0.2.2 1 2", "must be v1, v2 or none"},
+		{"proxy-protocol", "", "must be v1, v2 or none"},
 		{"max-connections", "0", "must be an integer from 1 to 2147483647"},
 		{"max-connections", "2147483648", "must be an integer from 1 to 2147483647"},
 		{"max-connections", "1,2", "must be an integer"},
@@ -254,7 +262,7 @@ func checkBalancing(t *testing.T, s *model.Service) {
 	case b.Scheduler != "" && !model.KnownScheduler(b.Scheduler),
 		b.FlagsSet && (b.Scheduler == "" || int(b.Flags) >= 1<<len(model.SchedulerNamed(b.Scheduler).Flags)),
 		b.ClientBits4 > 32, b.ClientBits6 != 0, // the Service has no IPv6 address
-		b.ResumeConnections > 0 && b.ResumeConnections >= b.MaxConnections,
+		b.ResumeConnections > 0 && b.ResumeConnections >= b.MaxConnections, b.ProxyProtocol > 2,
 		b.SlowStart < 0, b.SlowStart > time.Hour, b.SlowStart%time.Second != 0,
 		s.AffinityTimeout < time.Second, s.AffinityTimeout > 31*24*time.Hour:
 		t.Errorf("%+v, affinity %s", b, s.AffinityTimeout)

@@ -93,7 +93,7 @@ var values = []string{
 }
 
 var annotations = []string{
-	"scheduler", "scheduler-flags", "affinity-timeout", "affinity-prefix-ipv4", "affinity-prefix-ipv6", "affinity-ports", "one-packet",
+	"scheduler", "scheduler-flags", "affinity-timeout", "affinity-prefix-ipv4", "affinity-prefix-ipv6", "affinity-ports", "one-packet", "proxy-protocol",
 	"max-connections", "resume-connections", "weight", "weight-by-zone", "weight-by-node", "weight-by-pod", "slow-start", "nonexistent",
 }
 

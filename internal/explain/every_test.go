@@ -201,6 +201,11 @@ func TestTextsWithoutIPVS(t *testing.T) {
 	cfg.Mode = kernel.NFTablesOnly
 	w := newWorldWith(t, cfg, everyKind()...)
 	questions := append(w.questions(), question("127.0.0.1:30080", node), question("8.8.8.8:53/udp", outside))
+	if !slices.ContainsFunc(questions, func(q explain.Question) bool {
+		return explain.Explain(w.kernel, w.view, w.view.Base, q).Verdict == explain.Passes
+	}) {
+		t.Fatal("nothing works before it is broken: ", w.view.Agent.Error)
+	}
 	for i := range questions {
 		questions[i].FromPort = uint16(i % 2 * 40_000)
 	}

@@ -23,6 +23,7 @@ var builtin = map[string][]string{
 
 // targets contains the jump targets other than chains.
 var targets = []string{
+	"BALANCE", // only rules in nftables have it
 	"ACCEPT", "CONNMARK", "CT", "DNAT", "DROP", "LOG", "MARK", "MASQUERADE", "NOTRACK", "REJECT", "RETURN", "SET", "SNAT",
 	"TCPMSS",
 }

@@ -82,6 +82,19 @@ func TestCleanupCommand(t *testing.T) {
 	}
 }
 
+// TestCleanupSaysWhereSetsAre: the note about sets and rules in nftables appears only if there is something to remove.
+func TestCleanupSaysWhereSetsAre(t *testing.T) {
+	for _, s := range []*stage{newMachine(t), newStage(t)} {
+		s.Check = func(context.Context, preflight.Needs) preflight.Result {
+			return preflight.Result{Choice: preflight.Choice{Families: inet.Families, Mode: kernel.IPVSWithNFTables}}
+		}
+		out, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...)
+		if empty := out == "no objects of kube-ipvs on this node\n"; status != 0 || strings.Contains(stderr, "sets and rules are kept in nftables") == empty {
+			t.Errorf("status %d, %s%s", status, out, stderr)
+		}
+	}
+}
+
 // TestCleanupThatFails: cleanup reports each failed operation and exits with status 1.
 func TestCleanupThatFails(t *testing.T) {
 	s := newStage(t)

@@ -81,7 +81,9 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 		})
 	}
 	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
-		sayNFTables(cmd, node)
+		if c.Plan.Len() > 0 {
+			sayNFTables(cmd, node)
+		}
 		err := how.finish(cmd, c, refusal)
 		if refusal != nil && !how.DryRun {
 			return err

@@ -109,13 +109,14 @@ func (m *mover) move(ctx context.Context) error {
 		node.Close(m.log)
 		return ctx.Err()
 	}
-	// The agent uses the new kernel now.
+	// The agent uses the new kernel now, but nftables balances until its rules are replaced.
 	node.watch(ctx, m.drift.send, m.moved.send)
-	m.nodes.last.Store(node)
 	old.Close(m.log)
 	select {
 	case <-done:
+		m.nodes.last.Store(node)
 	case <-ctx.Done():
+		m.nodes.last.Store(node) // is closed at the end
 		return ctx.Err()
 	}
 	m.ended()

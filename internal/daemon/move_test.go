@@ -47,6 +47,9 @@ func (m *movable) Close() error {
 	return nil
 }
 
+// writing is how long the loop takes to replace the rules.
+const writing = time.Second
+
 // moves is a node that balances with nftables, and what its mover has done. The test holds the lock except while it sleeps.
 type moves struct {
 	sync.Mutex
@@ -103,7 +106,7 @@ func newMoves(t *testing.T, plane string) *moves {
 	go func() { // the loop
 		select {
 		case move := <-m.to:
-			time.Sleep(time.Second)
+			time.Sleep(writing)
 			move.Done()
 		case <-ctx.Done():
 		}
@@ -175,7 +178,13 @@ func TestMoverMoves(t *testing.T) {
 					m.ipvs = true
 					c.repair(m)
 				}
-				m.sleep(30 * time.Second)
+				for !m.old.closed {
+					m.sleep(writing / 2)
+				}
+				if mode := m.nodes.current().Mode; !mode.NFTablesBalances() {
+					t.Errorf("before the rules are replaced, the node is said to balance with %s", mode.DataPlane())
+				}
+				m.sleep(writing)
 				m.mustHaveMoved(t)
 				if want := name == "copying fails"; (m.new.left == 1) != want {
 					t.Errorf("the last attempt knew %d copies of earlier ones", m.new.left)

@@ -47,7 +47,7 @@ func (a *statusServer) complete(v *view.View) {
 		Name: node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),
 		Mode: node.Mode, DataPlane: node.DataPlane(), Rules: node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
-		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
+		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses, ReservesNodePorts: a.current.settings().ReserveNodePorts,
 	}
 	for _, family := range node.host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())

@@ -183,7 +183,7 @@ func well() *node {
 			View: &view.View{
 				Time:    noon,
 				Agent:   view.Agent{Synced: true},
-				Node:    view.Node{PID: 42, Started: noon.Add(-time.Hour)},
+				Node:    view.Node{PID: 42, Started: noon.Add(-time.Hour), ReservesNodePorts: true},
 				Sources: []view.Source{{Name: "Service", LastContact: &contact}, {Name: "manifests"}},
 				Base:    view.Base{Sysctls: []view.Sysctl{{Name: "net/ipv4/ip_forward", Value: "1"}}},
 			},

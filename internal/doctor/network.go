@@ -127,25 +127,32 @@ func checkLocalPorts(f Facts) []finding.Finding {
 	if f.View != nil && f.View.Node.Mode.NFTablesBalances() {
 		return nil
 	}
-	free, sysctls, _ := f.freePorts()
-	guarded := f.View != nil && f.View.Node.Setting("reserveNodePorts", "true") == "true"
+	free, sysctls, known := f.freePorts()
+	if !known {
+		return nil
+	}
+	guarded := f.View != nil && f.View.Node.ReservesNodePorts
+	var atRisk kernel.Ports
 	var evidence []string
-	for _, r := range free {
-		if first, last := max(r.First, defaultNodePorts.First), min(r.Last, defaultNodePorts.Last); first <= last && !guarded {
-			evidence = append(evidence, fmt.Sprintf("the ports %d-%d are also in the default range of node ports", first, last))
+	for _, r := range free.Common(kernel.Ports{defaultNodePorts}) {
+		if !guarded {
+			atRisk = append(atRisk, r)
+			evidence = append(evidence, fmt.Sprintf("the ports %d-%d are also in the default range of node ports", r.First, r.Last))
 		}
 	}
 	for _, port := range f.NodePorts {
-		if free.Contain(port) && (guarded || port < defaultNodePorts.First || port > defaultNodePorts.Last) {
+		if free.Contain(port) && !atRisk.Contain(port) {
+			atRisk = append(atRisk, kernel.PortRange{First: port, Last: port})
 			evidence = append(evidence, fmt.Sprintf("a Service has the node port %d", port))
 		}
 	}
 	if len(evidence) == 0 {
 		return nil
 	}
+	reserved, _ := parsePorts(f.Sysctls[reservedPorts]) // valid, because the free ports are known
 	return finding.One(finding.Warning, "node ports", "this node's own connections may use node ports as source ports; their replies then go to a Service",
 		examples(append(sysctls, evidence...)),
-		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (plus the ports already reserved), and make it permanent (/etc/sysctl.d)")
+		"set the sysctl net.ipv4.ip_local_reserved_ports to "+reserved.With(atRisk).String()+", and make it permanent (/etc/sysctl.d)")
 }
 
 // checkARP finds a node that answers ARP requests for every virtual address, although another program announces these

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // surroundings lists defects outside the agent: networks, credentials, other programs.
@@ -104,8 +103,9 @@ var surroundings = []breakage{
 	}, finding.Warning, []string{"br1/rp_filter = 1"}},
 	{"local ports over node ports, without the guard", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+localPorts] = "1024\t65535\n"
-		n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: "reserveNodePorts", Value: "false"})
-	}, finding.Warning, []string{"ip_local_port_range = 1024 65535", "30000-32767", "ip_local_reserved_ports=30000-32767"}},
+		n.files["/proc/sys/"+reservedPorts], n.NodePorts = "8080,30010\n", []uint16{30080, 40080}
+		n.View.Node.ReservesNodePorts = false
+	}, finding.Warning, []string{"ip_local_port_range = 1024 65535", "30011-32767", "ip_local_reserved_ports to 8080,30000-32767,40080,"}},
 	{"local ports over node ports, and nftables balances", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+localPorts], n.NodePorts, n.View.Node.Mode = "1024\t65535\n", []uint16{30080}, kernel.NFTablesOnly
 	}, "", nil},
@@ -118,7 +118,8 @@ var surroundings = []breakage{
 	{"reserved node ports", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+localPorts], n.files["/proc/sys/"+reservedPorts] = "1024\t65535\n", "8080,30000-32767\n"
 	}, "", nil},
-	{"node port of another range", func(_ *testing.T, n *node) { n.NodePorts = []uint16{30080, 40080} }, finding.Warning, []string{"a Service has the node port 40080"}},
+	{"node port of another range", func(_ *testing.T, n *node) { n.NodePorts = []uint16{30080, 40080} }, finding.Warning,
+		[]string{"a Service has the node port 40080", "ip_local_reserved_ports to 40080,"}},
 
 	// credentials
 	{"old CA in a bundle", func(_ *testing.T, n *node) {

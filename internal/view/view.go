@@ -155,6 +155,8 @@ type Node struct {
 	Settings    []Setting `json:"settings"`
 	// Addresses are the node's own addresses, except for those on kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
+	// ReservesNodePorts is true if the agent keeps this node's own connections from using node ports as source ports. An agent of version 0.1.0 never does.
+	ReservesNodePorts bool `json:"reservesNodePorts,omitempty"`
 	// LoopbackAddresses are the loopback addresses on which the agent accepts connections to node ports.
 	LoopbackAddresses []netip.Addr `json:"loopbackAddresses,omitempty"`
 }

@@ -198,7 +198,7 @@ func without(list []string, drop ...string) []string {
 }
 
 // testOnly packages may import anything. No other package may import them.
-var testOnly = []string{"compile/compiletest", "diff/difftest", "freeport", "goldentest", "kernel/kerneltest", "kernel/labtest", "watch/watchtest"}
+var testOnly = []string{"compile/compiletest", "diff/difftest", "freeport", "goldentest", "kernel/kerneltest", "kernel/labtest", "userspace/shop", "watch/watchtest"}
 
 func TestImports(t *testing.T) {
 	for _, pkg := range packages(t) {

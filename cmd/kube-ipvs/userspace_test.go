@@ -7,94 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
+	"github.com/kube-ipvs/kube-ipvs/internal/userspace/shop"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
-
-// echo answers TCP connections and UDP datagrams at a port of 127.0.0.1 with a name.
-func echo(t *testing.T, name string) uint16 {
-	t.Helper()
-	port := freeport.Get(t)
-	at := fmt.Sprintf("127.0.0.1:%d", port)
-	stream, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stream.Close() })
-	datagrams, err := net.ListenPacket("udp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = datagrams.Close() })
-	go func() {
-		for {
-			c, err := stream.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, name)
-			_ = c.Close()
-		}
-	}()
-	go func() {
-		for buffer := make([]byte, 100); ; {
-			_, from, err := datagrams.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			_, _ = datagrams.WriteTo([]byte(name), from)
-		}
-	}()
-	return port
-}
-
-// answer returns what answers at a port that the agent has printed.
-func answer(t *testing.T, p view.ForwardedPort) string {
-	t.Helper()
-	c, err := net.Dial(p.Protocol, p.Address.String())
-	if err != nil {
-		return "refused"
-	}
-	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if p.Protocol == "udp" {
-		_, _ = io.WriteString(c, "hello")
-	}
-	buffer := make([]byte, 100)
-	n, err := c.Read(buffer)
-	if err != nil {
-		t.Errorf("%s %s: %v", p.Protocol, p.Address, err)
-	}
-	return string(buffer[:n])
-}
-
-const shopManifest = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec:
-  type: NodePort
-  clusterIP: 10.96.0.10
-  ports:
-  - {name: http, port: 80, nodePort: %d}
-  - {name: dns, port: 53, protocol: UDP}
-  - {name: sctp, port: 81, protocol: SCTP}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  name: web-1
-  namespace: shop
-  labels: {kubernetes.io/service-name: web}
-addressType: IPv4
-ports: [{name: http, port: %[2]d}, {name: dns, port: %[2]d, protocol: UDP}]
-endpoints: [{addresses: [127.0.0.1]}]
-`
 
 // running is an agent in user space whose output the test reads.
 type running struct {
@@ -117,20 +37,6 @@ func runUserspace(t *testing.T, dir string) *running {
 	return r
 }
 
-// next returns the ports that the agent prints next, by name.
-func (r *running) next(t *testing.T) map[string]view.ForwardedPort {
-	t.Helper()
-	var document list[view.ForwardedPort]
-	if err := r.documents.Decode(&document); err != nil || document.Kind != "ForwardedPortList" {
-		t.Fatalf("%q, %v", document.Kind, err)
-	}
-	ports := map[string]view.ForwardedPort{}
-	for _, p := range document.Items {
-		ports[p.Port] = p
-	}
-	return ports
-}
-
 // end stops the agent.
 func (r *running) end(t *testing.T) {
 	t.Helper()
@@ -150,25 +56,13 @@ func (r *running) logged(t *testing.T, texts ...string) {
 	}
 }
 
-// writeShop replaces the manifest of the shop.
-func writeShop(t *testing.T, dir, manifest string) {
-	t.Helper()
-	file := filepath.Join(dir, "shop.yaml")
-	if err := os.WriteFile(file+".new", []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestRunUserspace: without privileges, run serves TCP and UDP ports of manifests, prints them, and follows changes.
 // When it stops, it closes the ports, and does not wait for an idle connection.
 func TestRunUserspace(t *testing.T) {
 	dir, nodePort := t.TempDir(), freeport.Get(t)
-	writeShop(t, dir, fmt.Sprintf(shopManifest, nodePort, echo(t, "first")))
+	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "first"), "")
 	agent := runUserspace(t, dir)
-	ports := agent.next(t)
+	ports := shop.Ports(t, agent.documents)
 	checkShop(t, ports, nodePort)
 	idle, err := net.Dial("tcp", ports["http"].Address.String())
 	if err != nil {
@@ -176,12 +70,12 @@ func TestRunUserspace(t *testing.T) {
 	}
 	defer func() { _ = idle.Close() }()
 
-	writeShop(t, dir, fmt.Sprintf(shopManifest, nodePort, echo(t, "second")))
-	for answer(t, ports["http"]) != "second" || answer(t, ports["dns"]) != "second" {
+	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "second"), "")
+	for shop.Answer(t, ports["http"]) != "second" || shop.Answer(t, ports["dns"]) != "second" {
 		time.Sleep(10 * time.Millisecond)
 	}
 	agent.end(t)
-	if got := answer(t, ports["http"]); got != "refused" {
+	if got := shop.Answer(t, ports["http"]); got != "refused" {
 		t.Errorf("after the end, %s answers", got)
 	}
 	agent.logged(t, "data plane userspace", "cannot forward SCTP", "stopped; the ports are closed")
@@ -206,12 +100,11 @@ func TestRunWithProxyProtocol(t *testing.T) {
 	}()
 	dir, nodePort := t.TempDir(), freeport.Get(t)
 	write := func(value string) {
-		manifest := strings.Replace(shopManifest, "metadata: {", `metadata: {annotations: {kube-ipvs.io/proxy-protocol: "`+value+`"}, `, 1)
-		writeShop(t, dir, fmt.Sprintf(manifest, nodePort, mirror.Addr().(*net.TCPAddr).Port))
+		shop.Write(t, dir, nodePort, uint16(mirror.Addr().(*net.TCPAddr).Port), "kube-ipvs.io/proxy-protocol: "+value)
 	}
 	write("v1")
 	agent := runUserspace(t, dir)
-	ports := agent.next(t)
+	ports := shop.Ports(t, agent.documents)
 	if ports["http"].ProxyProtocol != 1 || ports["dns"].ProxyProtocol != 0 {
 		t.Errorf("ports %+v", ports)
 	}
@@ -234,7 +127,7 @@ func TestRunWithProxyProtocol(t *testing.T) {
 		t.Errorf("the endpoint received %q from port %s", got, client)
 	}
 	write("v9")
-	if p := agent.next(t)["http"]; p.State != view.PortListening || p.ProxyProtocol != 0 {
+	if p := shop.Ports(t, agent.documents)["http"]; p.State != view.PortListening || p.ProxyProtocol != 0 {
 		t.Errorf("with an invalid value: %+v", p)
 	}
 	if got, _ := received(); got != "GET\n" {
@@ -247,10 +140,10 @@ func TestRunWithProxyProtocol(t *testing.T) {
 
 func checkShop(t *testing.T, ports map[string]view.ForwardedPort, nodePort uint16) {
 	t.Helper()
-	if p := ports["http"]; p.Address.Port() != nodePort || p.State != view.PortListening || answer(t, p) != "first" {
+	if p := ports["http"]; p.Address.Port() != nodePort || p.State != view.PortListening || shop.Answer(t, p) != "first" {
 		t.Errorf("http: %+v", p)
 	}
-	if p := ports["dns"]; p.Serves != "10.96.0.10:53" || p.State != view.PortListening || answer(t, p) != "first" {
+	if p := ports["dns"]; p.Serves != "10.96.0.10:53" || p.State != view.PortListening || shop.Answer(t, p) != "first" {
 		t.Errorf("dns: %+v", p)
 	}
 	if p := ports["sctp"]; p.State != view.PortFailed {

@@ -21,6 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/userspace/shop"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -91,22 +92,7 @@ type endpoint struct {
 
 func start(t *testing.T, name string) *endpoint {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = fmt.Fprintln(c, name)
-			_ = c.Close()
-		}
-	}()
-	return &endpoint{name, socket.Addr().(*net.TCPAddr).AddrPort()}
+	return &endpoint{name, netip.AddrPortFrom(inet.IPv4.Loopback(), shop.Endpoint(t, name))}
 }
 
 // answers returns the sorted names of the endpoints that answer some connections.

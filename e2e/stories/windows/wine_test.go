@@ -2,13 +2,11 @@
 package windows
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/userspace/shop"
 )
 
 const patience = time.Minute
@@ -59,49 +57,39 @@ func (w wine) command(t *testing.T, name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// TestUnits: the unit tests of the data plane pass, except those with UDP: Wine lacks a control code (SIO_UDP_NETRESET) that Go
-// uses for each UDP socket.
-func TestUnits(t *testing.T) {
-	w := newWine(t)
-	for name, skip := range map[string]string{
-		"forward":   "UDP|Flows|Concurrent",
-		"userspace": "^$",
-	} {
-		t.Run(name, func(t *testing.T) {
-			w.build(t, name+".exe", "internal/"+name, "test", "-c")
-			out, err := w.command(t, name+".exe", "-test.v", "-test.timeout=2m", "-test.skip="+skip).CombinedOutput()
-			if passed := strings.Count(string(out), "--- PASS"); err != nil || passed < 5 {
-				t.Errorf("%d passed, %v\n%s", passed, err, out)
-			}
-		})
-	}
+// withoutWine lists the tests that need what Wine lacks: a control code (SIO_UDP_NETRESET) that Go uses for each UDP
+// socket.
+var withoutWine = map[string][]string{
+	"forward":   {"TestUDP", "TestIdleFlowsEnd", "TestNewFlowsReplaceOldOnes", "TestDeadUDPEndpoints", "TestUDPHasNoHeader"},
+	"userspace": nil,
 }
 
-const manifest = `apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec:
-  type: NodePort
-  clusterIP: 10.96.0.10
-  ports: [{name: http, port: 80, nodePort: %d}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: %d}]
-endpoints: [{addresses: [127.0.0.1]}]
-`
-
-// write writes the manifest that the agent serves.
-func (w wine) write(t *testing.T, text string) {
-	t.Helper()
-	dir := filepath.Join(w.work, "manifests")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+// TestUnits: all other unit tests of the data plane pass.
+func TestUnits(t *testing.T) {
+	w := newWine(t)
+	for name, without := range withoutWine {
+		t.Run(name, func(t *testing.T) {
+			w.build(t, name+".exe", "internal/"+name, "test", "-c")
+			listed, err := w.command(t, name+".exe", "-test.list=^Test").Output()
+			all := strings.Fields(string(listed))
+			if err != nil || len(all) == 0 {
+				t.Fatalf("tests %q, %v", all, err)
+			}
+			out, err := w.command(t, name+".exe", "-test.v", "-test.timeout=2m", "-test.run=^Test", "-test.skip=^("+strings.Join(without, "|")+")$").CombinedOutput()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			for _, test := range all {
+				if passed := strings.Contains(string(out), "--- PASS: "+test+" ("); passed == slices.Contains(without, test) {
+					t.Errorf("%s passed: %t\n%s", test, passed, out)
+				}
+			}
+			for _, test := range without {
+				if !slices.Contains(all, test) {
+					t.Errorf("there is no %s", test)
+				}
+			}
+		})
 	}
 }
 
@@ -116,14 +104,11 @@ func TestRun(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "use --data-plane=userspace") {
 		t.Errorf("run without a data plane: %v\n%s", err, out)
 	}
-	endpoint, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	dir, port := filepath.Join(w.work, "manifests"), freeport.Get(t)
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = endpoint.Close() }()
-	go greet(endpoint)
-	port := freeport.Get(t)
-	w.write(t, fmt.Sprintf(manifest, port, endpoint.Addr().(*net.TCPAddr).Port))
+	shop.Write(t, dir, port, shop.Endpoint(t, "web"), "")
 	agent := w.command(t, "kube-ipvs.exe", "run", "--data-plane", "userspace", "--manifests", "/work/manifests", "-o", "json")
 	stdout, err := agent.StdoutPipe()
 	if err != nil {
@@ -133,28 +118,11 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = agent.Process.Kill(); _ = agent.Wait() }()
-	var document struct{ Items []view.ForwardedPort }
-	if err := json.NewDecoder(stdout).Decode(&document); err != nil || len(document.Items) != 1 || document.Items[0].Address.Port() != port {
-		t.Fatalf("%v, ports %+v", err, document.Items)
+	http := shop.Ports(t, json.NewDecoder(stdout))["http"]
+	if http.Address.Port() != port {
+		t.Fatalf("port %+v, want %d", http, port)
 	}
-	c, err := net.DialTimeout("tcp", document.Items[0].Address.String(), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "web\n" {
-		t.Errorf("the endpoint's answer: %q, %v", line, err)
-	}
-}
-
-func greet(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = fmt.Fprintln(c, "web")
-		_ = c.Close()
+	if got := shop.Answer(t, http); got != "web" {
+		t.Errorf("%s answers", got)
 	}
 }

@@ -16,6 +16,9 @@ type Target struct {
 	AffinityBits int
 	// Header begins each TCP connection to an endpoint. Datagrams have none.
 	Header Header
+	// Clients are the ranges of the clients that are forwarded; nil means every client. Connections of others are reset, and
+	// their datagrams ignored.
+	Clients []netip.Prefix
 }
 
 // Endpoint gets a share of the clients in proportion to its weight. With weight 0, it gets no new ones.
@@ -28,11 +31,17 @@ type Endpoint struct {
 func To(addr netip.AddrPort) Target { return Target{Endpoints: []Endpoint{{addr, 1}}} }
 
 func (t Target) equal(o Target) bool {
-	return t.Affinity == o.Affinity && t.AffinityBits == o.AffinityBits && t.Header == o.Header && slices.Equal(t.Endpoints, o.Endpoints)
+	return t.Affinity == o.Affinity && t.AffinityBits == o.AffinityBits && t.Header == o.Header && slices.Equal(t.Endpoints, o.Endpoints) &&
+		(t.Clients == nil) == (o.Clients == nil) && slices.Equal(t.Clients, o.Clients)
 }
 
 func (t Target) has(addr netip.AddrPort) bool {
 	return slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.Addr == addr })
+}
+
+func (t Target) admits(client netip.Addr) bool {
+	client = client.Unmap().WithZone("")
+	return t.Clients == nil || slices.ContainsFunc(t.Clients, func(r netip.Prefix) bool { return r.Contains(client) })
 }
 
 // maxClients is the maximum number of clients whose endpoints a listener remembers. The least recently used is
@@ -80,6 +89,12 @@ func (b *balancer) set(t Target) bool {
 		b.credit[i] = min(max(before[e.Addr], -sum), sum) // the weights may have been larger
 	}
 	return true
+}
+
+func (b *balancer) admits(client netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.target.admits(client)
 }
 
 // pick returns an endpoint for a client, other than those that have been tried, and the header that the endpoint expects.

@@ -46,6 +46,10 @@ func (l *tcpListener) accept() {
 				continue
 			}
 		}
+		if !l.balancer.admits(clientOf(client)) { // first, so that such clients take no place from others
+			reset(client)
+			continue
+		}
 		if l.connections.Add(1) > int64(l.limits.Connections) {
 			l.connections.Add(-1)
 			l.refused.Add(1)
@@ -57,6 +61,10 @@ func (l *tcpListener) accept() {
 			l.pass(client)
 		})
 	}
+}
+
+func clientOf(conn *net.TCPConn) netip.Addr {
+	return conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 }
 
 func (l *tcpListener) pass(client *net.TCPConn) {

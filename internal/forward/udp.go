@@ -38,7 +38,7 @@ func (l *udpListener) address() netip.AddrPort { return l.socket.LocalAddr().(*n
 
 func (l *udpListener) set(to Target) {
 	if l.balancer.set(to) {
-		l.endFlows(func(fl *flow) bool { return !to.has(fl.to) })
+		l.endFlows(func(client netip.Addr, fl *flow) bool { return !to.has(fl.to) || !to.admits(client) })
 	}
 }
 
@@ -46,15 +46,15 @@ func (l *udpListener) close() error {
 	l.flowsMu.Lock()
 	l.closed = true
 	l.flowsMu.Unlock()
-	l.endFlows(func(*flow) bool { return true })
+	l.endFlows(func(netip.Addr, *flow) bool { return true })
 	return l.socket.Close()
 }
 
-func (l *udpListener) endFlows(which func(*flow) bool) {
+func (l *udpListener) endFlows(which func(client netip.Addr, fl *flow) bool) {
 	l.flowsMu.Lock()
 	defer l.flowsMu.Unlock()
 	for key, fl := range l.flows.all {
-		if key.listener == l && which(fl) {
+		if key.listener == l && which(key.client.Addr(), fl) {
 			l.end(key, fl)
 		}
 	}
@@ -93,7 +93,7 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 	if fl, ok := l.flows.use(key); ok {
 		return fl
 	}
-	if l.closed {
+	if l.closed || !l.balancer.admits(client.Addr()) {
 		return nil
 	}
 	to, _, ok := l.balancer.pick(client.Addr(), time.Now(), nil)

@@ -146,7 +146,7 @@ func checkShop(t *testing.T, ports map[string]view.ForwardedPort, nodePort uint1
 	if p := ports["dns"]; p.Serves != "10.96.0.10:53" || p.State != view.PortListening || shop.Answer(t, p) != "first" {
 		t.Errorf("dns: %+v", p)
 	}
-	if p := ports["sctp"]; p.State != view.PortFailed {
+	if p, listed := ports["sctp"]; listed { // its Problem is in the log
 		t.Errorf("sctp: %+v", p)
 	}
 }

@@ -19,7 +19,9 @@ func Base(cfg Config) want.Base {
 		for _, set := range allSets {
 			base.Sets = append(base.Sets, set.declare(f))
 		}
-		base.Rulesets = append(base.Rulesets, rules(cfg, f))
+		if cfg.Mode != kernel.Userspace {
+			base.Rulesets = append(base.Rulesets, rules(cfg, f))
+		}
 		base.Ledger[f] = ledger.in(f)
 		base.Limited[f] = limited.in(f)
 		base.ClusterIPs[f] = clusterIPs.in(f)
@@ -37,6 +39,9 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 }
 
 func nodeSysctls(cfg Config) []kernel.SysctlSetting {
+	if cfg.Mode == kernel.Userspace {
+		return sysctls[:1]
+	}
 	all := slices.Clone(sysctls)
 	if cfg.StrictARP {
 		all = append(all, strictARP...)
@@ -53,7 +58,7 @@ const ipvsSysctls = "net/ipv4/vs/"
 
 // timeouts returns the timeouts of IPVS connections. Connections that nftables balances use conntrack's timeouts.
 func timeouts(cfg Config) kernel.Timeouts {
-	if cfg.Mode.NFTablesBalances() {
+	if !cfg.Mode.IPVSBalances() {
 		return kernel.Timeouts{}
 	}
 	return cfg.Timeouts
@@ -68,7 +73,8 @@ var strictARP = []kernel.SysctlSetting{
 
 // sysctls are the settings that IPVS needs to serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{
-	// The node forwards packets that are not addressed to it, such as endpoints' replies to external clients.
+	// The node forwards packets that are not addressed to it, such as endpoints' replies to external clients. In user space, it forwards the
+	// packets of pods to the agent's network namespace.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
 	// IPVS connections need conntrack. Without it, nothing is masqueraded, and replies count as new connections.
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},

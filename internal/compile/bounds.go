@@ -48,6 +48,8 @@ func (b bounds) tooMany() *refusal {
 
 var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
+var noSCTPInUserspace = &refusal{"not served: the agent's process cannot forward SCTP", "use --data-plane=auto"}
+
 type perFamily [inet.IPv6 + 1]int
 
 type slicePort struct {

@@ -239,8 +239,8 @@ func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if role, ofNetwork := n.network[a]; ofNetwork && role.Kind == kernel.Broadcast {
 		return fmt.Errorf("is %s", role)
 	}
-	if n.Mode == kernel.Userspace && a.IsLoopback() {
-		return nil // a process of this machine, for development; the API server refuses such endpoints
+	if n.Mode == kernel.Userspace && a.IsLoopback() && n.own(inet.FamilyOf(a).Loopback()) {
+		return nil // the agent serves only loopback addresses: a process of this machine, for development
 	}
 	return inet.CheckUnicast(a)
 }

@@ -147,6 +147,9 @@ func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance
 	if i >= n.bounds.ports {
 		return n.bounds.tooManyPorts()
 	}
+	if n.Mode == kernel.Userspace && port.Protocol == inet.SCTP {
+		return noSCTPInUserspace
+	}
 	for _, f := range n.Families {
 		at := a.to.of(port, f)
 		if a.endpoints[f]+at.size() > n.bounds.endpoints {

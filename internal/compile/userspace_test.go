@@ -69,6 +69,18 @@ func TestLoopbackEndpoints(t *testing.T) {
 	}
 }
 
+// TestNoLoopbackEndpointsForTheCluster: where the agent's process serves the addresses of Services, a Service must not
+// reach a node's own processes, as on the other data planes.
+func TestNoLoopbackEndpointsForTheCluster(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "127.0.0.1")
+	cfg := compiletest.Config()
+	cfg.Mode = kernel.Userspace
+	c := compiletest.Cluster(cfg, map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("192.168.50.11"))
+	if problems := c.Problems(svc.ID); len(problems) != 1 || !strings.Contains(problems[0].Reason, "is a loopback address") {
+		t.Errorf("Problems %v", problems)
+	}
+}
+
 // TestLackingInUserspace: annotations without effect are Problems, and all ports still work.
 func TestLackingInUserspace(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5")
@@ -139,4 +151,15 @@ func headersShown(c *compile.Cluster, id model.ServiceID) string {
 		}
 	}
 	return strings.Join(shown, ", ")
+}
+
+// TestBaseInUserspace: a process needs no rules, and only the sysctl with which pods' packets reach it. Sets remain, because they contain the traffic
+// policies and source ranges.
+func TestBaseInUserspace(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.Mode, cfg.StrictARP, cfg.Timeouts.TCP = kernel.Userspace, true, time.Hour
+	base := compile.Base(cfg)
+	if len(base.Rulesets) > 0 || len(base.Sysctls) != 1 || base.Sysctls[0].Name != "net/ipv4/ip_forward" || base.Timeouts != (kernel.Timeouts{}) || len(base.Sets) == 0 {
+		t.Errorf("%d rulesets, sysctls %v, timeouts %v, %d sets", len(base.Rulesets), base.Sysctls, base.Timeouts, len(base.Sets))
+	}
 }

@@ -22,6 +22,9 @@ var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables", "userspace"}
 // NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does, or the agent's process.
 func (m Mode) NFTablesBalances() bool { return m == NFTablesOnly }
 
+// IPVSBalances reports whether IPVS balances connections.
+func (m Mode) IPVSBalances() bool { return m == IPVSWithIPTables || m == IPVSWithNFTables }
+
 // RulesInNFTables reports whether sets and rules are in nftables. Otherwise they are in ipset and iptables.
 func (m Mode) RulesInNFTables() bool { return m == IPVSWithNFTables || m == NFTablesOnly }
 
@@ -36,9 +39,12 @@ func (m Mode) DataPlane() string {
 	return DataPlaneIPVS
 }
 
-// Rules returns where sets and rules are kept: RulesIPTables or RulesNFTables.
+// Rules returns where sets and rules are kept: RulesIPTables, RulesNFTables or RulesNone.
 func (m Mode) Rules() string {
-	if m.RulesInNFTables() {
+	switch {
+	case m == Userspace:
+		return RulesNone
+	case m.RulesInNFTables():
 		return RulesNFTables
 	}
 	return RulesIPTables

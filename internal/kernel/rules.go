@@ -70,11 +70,12 @@ type Ruleset struct {
 }
 
 // The places where a node can keep the agent's sets and rules: ipset and iptables, or nftables. With RulesAuto, the choice depends on the
-// node's programs and kernel.
+// node's programs and kernel. A data plane in user space has RulesNone.
 const (
 	RulesAuto     = "auto"
 	RulesIPTables = "iptables"
 	RulesNFTables = "nftables"
+	RulesNone     = "none"
 )
 
 // The data planes that can balance connections: IPVS, maps in nftables, or the agent's process. With DataPlaneAuto,

@@ -79,8 +79,5 @@ func (f frontend) problem(err error) model.Problem {
 	if errors.Is(err, errInUse) {
 		p.Remedy = "stop the process that has the port, or use another node port"
 	}
-	if f.protocol == inet.SCTP {
-		p.Reason, p.Remedy = "not served: the agent's process cannot forward SCTP", "use --data-plane=auto"
-	}
 	return p
 }

@@ -116,14 +116,14 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "localports", "loopback", "forward", "memory",
+		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "kernel/sockets", "lastknown", "localports", "loopback", "forward", "memory",
 			"model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},
 	"machine": {
 		ours: []string{"agent", "bundle", "compile", "config", "daemon", "doctor", "explain", "finding", "inet", "inspect", "kernel", "kernel/conntrack",
-			"kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live", "kernel/netdev", "kernel/nft", "nodelock", "preflight", "status",
+			"kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live", "kernel/netdev", "kernel/nft", "kernel/sockets", "nodelock", "preflight", "status",
 			"view", "want"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sys/unix"},
 		why:    "reads the state that commands show; commands are rare, so it opens backends on demand",
@@ -132,7 +132,7 @@ var layers = map[string]layer{
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "independent of the work that the lock protects"},
 	"rundir":    {why: "a path, its permissions, and the process behind a socket"},
 	"preflight": {
-		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model", "userspace"},
+		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "kernel/sockets", "model", "userspace"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine; makes no decisions for the loop",
 	},
@@ -152,6 +152,10 @@ var layers = map[string]layer{
 	"kernel/nft/balance": {ours: []string{"inet", "kernel", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "balancing is independent of rules"},
 	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: parses requests and prints values"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
+	"kernel/sockets": {
+		ours: []string{"forward", "inet", "kernel", "kernel/netdev"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/unix"},
+		why: "virtual servers as listeners, sets that decide which clients they admit, and the namespace in which they listen",
+	},
 	"kernel/live": {
 		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nft",
 			"kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch", "kernel/sockopt"},

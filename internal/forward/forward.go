@@ -61,6 +61,7 @@ const quiet = time.Second
 type Forwarder struct {
 	limits                    Limits
 	quiet                     time.Duration
+	openIn                    func(at netip.AddrPort, open func())
 	connections               atomic.Int64
 	refused, replaced, failed atomic.Uint64
 
@@ -85,11 +86,16 @@ type listener interface {
 // New returns a Forwarder without listeners.
 func New(limits Limits) *Forwarder {
 	f := &Forwarder{
-		limits: limits, quiet: quiet, listeners: map[Listen]listener{}, streams: map[*stream]struct{}{}, flows: newRecent[flowKey, *flow](),
+		limits: limits, quiet: quiet, openIn: func(_ netip.AddrPort, open func()) { open() },
+		listeners: map[Listen]listener{}, streams: map[*stream]struct{}{}, flows: newRecent[flowKey, *flow](),
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
+
+// OpenIn replaces how listening sockets are opened: in may call open in another network namespace. Call it before the
+// first Set.
+func (f *Forwarder) OpenIn(in func(at netip.AddrPort, open func())) { f.openIn = in }
 
 var errClosed = errors.New("the forwarder is closed")
 
@@ -114,17 +120,17 @@ func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 	return l.address(), nil
 }
 
-func (f *Forwarder) open(at Listen, to Target) (listener, error) {
+func (f *Forwarder) open(at Listen, to Target) (_ listener, err error) {
 	switch at.Protocol {
 	case TCP:
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At))
-		if err != nil {
+		var l *net.TCPListener
+		if f.openIn(at.At, func() { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At)) }); err != nil {
 			return nil, err
 		}
 		return f.startTCP(l, to), nil
 	case UDP:
-		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at.At))
-		if err != nil {
+		var l *net.UDPConn
+		if f.openIn(at.At, func() { l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at.At)) }); err != nil {
 			return nil, err
 		}
 		return f.startUDP(l, to), nil

@@ -116,8 +116,8 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "kernel/sockets", "lastknown", "localports", "loopback", "forward", "memory",
-			"model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch", "watch/manifests"},
+		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "kernel/sockets", "lastknown", "localports",
+			"loopback", "forward", "memory", "model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},

@@ -48,6 +48,18 @@ func printedForms(t *testing.T, s *stage, name string, want int, args ...string)
 
 func withFlags(words ...string) []string { return append(words, commandFlags...) }
 
+// TestCleanupOfUserspace: cleanup removes the kube-ipvs0 that a killed agent in user space has left.
+func TestCleanupOfUserspace(t *testing.T) {
+	s := newMachine(t)
+	s.leftLink = true
+	if _, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...); status != 0 || !s.leftLink || !strings.Contains(stderr, "would remove kube-ipvs0") {
+		t.Errorf("dry run: status %d, %s, left %t", status, stderr, s.leftLink)
+	}
+	if _, stderr, status := s.call(t, withFlags("cleanup")...); status != 0 || s.leftLink || !strings.Contains(stderr, "removed kube-ipvs0") {
+		t.Errorf("status %d, %s, left %t", status, stderr, s.leftLink)
+	}
+}
+
 // TestCleanupCommand covers a dry run, --keep-services and a full cleanup, each in every output format.
 func TestCleanupCommand(t *testing.T) {
 	served := newStage(t)

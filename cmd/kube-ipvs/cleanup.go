@@ -13,6 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
@@ -29,7 +30,8 @@ func newCleanup(m *machine.Machine) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove all kube-ipvs objects from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
-chains and jumps, its ipsets, its nftables table, and kube-ipvs0. Other programs' objects stay.
+chains and jumps, its ipsets, its nftables table, and kube-ipvs0, also if a killed agent in user space
+has left it. Other programs' objects stay.
 Services stop working on this node, and connections through them end. Stop the agent first: cleanup
 refuses to run while an agent runs, because the agent would recreate everything. --dry-run prints
 what cleanup would remove, and whether it would refuse.
@@ -88,8 +90,25 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 		if refusal != nil && !how.DryRun {
 			return err
 		}
-		return errors.Join(err, how.releasePorts(cmd.ErrOrStderr(), m)) // also if another object could not be removed
+		return errors.Join(err, how.removeLink(cmd.ErrOrStderr(), m), how.releasePorts(cmd.ErrOrStderr(), m)) // also if another object could not be removed
 	})
+}
+
+// removeLink removes what a killed agent in user space leaves while one of its connections is open.
+func (how cleaning) removeLink(notes io.Writer, m *machine.Machine) error {
+	exists, err := m.Link.Exists()
+	if err != nil || !exists {
+		return err
+	}
+	what := kernel.Device + " of an agent in user space, its routes and its network namespace"
+	if how.DryRun {
+		fmt.Fprintf(notes, "kube-ipvs: would remove %s\n", what)
+		return nil
+	}
+	if err = m.Link.Remove(); err == nil {
+		fmt.Fprintf(notes, "kube-ipvs: removed %s\n", what)
+	}
+	return err
 }
 
 // releasePorts removes the node ports that the agent has reserved.

@@ -42,6 +42,8 @@ type stage struct {
 	*machine.Machine
 	fake   *kerneltest.Fake
 	socket string
+	// leftLink is true if a killed agent in user space has left kube-ipvs0.
+	leftLink bool
 }
 
 type inMemory struct{ *kerneltest.Fake }
@@ -125,6 +127,7 @@ func newMachine(t *testing.T) *stage {
 		},
 		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
 		FindProcess: func(string, bool) string { return "" },
+		Link:        machine.Link{Exists: func() (bool, error) { return s.leftLink, nil }, Remove: func() error { s.leftLink = false; return nil }},
 		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
 		Measure:     func(context.Context, *doctor.Echo) {},

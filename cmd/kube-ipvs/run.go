@@ -35,6 +35,10 @@ otherwise at a free port. It prints a table of these ports, and a row for each l
 other hosts cannot connect. It is for development, and never chosen automatically. There is no status
 socket, and there are no metrics or health checks.
 
+With --data-plane=userspace and --forward-addresses=services, the process serves the addresses of
+Services and node ports to all clients. It requires CAP_SYS_ADMIN, CAP_NET_ADMIN and
+CAP_NET_BIND_SERVICE. Services stop working when the process ends.
+
 run accepts all flags of kube-proxy, and warns about flags that have no effect in kube-ipvs.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0

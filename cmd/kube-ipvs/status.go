@@ -32,9 +32,9 @@ uses outdated objects or settings, or reports a problem with this node. It is 1 
 unknown, for example because the command does not run as root. Problems of individual Services do not
 count.
 
-An agent with --data-plane=userspace has no status socket and does not respond. If no agent responds,
-status shows only the kernel state. If the kernel lacks IPVS or cannot be read, status names the cause
-and the remedy.`,
+An agent with --data-plane=userspace at loopback addresses has no status socket and does not respond. If
+no agent responds, status shows only the kernel state. If the kernel lacks IPVS or cannot be read, status
+names the cause and the remedy.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -24,9 +24,6 @@ var conflicts = []conflict{
 	{[]string{"manifests", "removeStartupTaint"},
 		func(s *Settings) bool { return s.Manifests != "" && s.RemoveStartupTaint },
 		"the taint is on a Node object of an API server; remove one of them"},
-	{[]string{"dataPlane", "removeStartupTaint"},
-		func(s *Settings) bool { return s.DataPlane == kernel.DataPlaneUserspace && s.RemoveStartupTaint },
-		"pods on this node cannot reach Services, so the taint must stay; remove one of them"},
 	{[]string{"ipvs.minSyncPeriod", "ipvs.syncPeriod"},
 		func(s *Settings) bool { return s.MinSyncPeriod > s.SyncPeriod },
 		"the first must not be longer than the second"},
@@ -67,7 +64,7 @@ var missingInterface = fmt.Sprintf("the interface name must have 1 to %d charact
 
 func (l *loading) checkConflicts() {
 	invalid := func(path string) bool { return l.invalid[path] }
-	for _, c := range conflicts {
+	for _, c := range slices.Concat(conflicts, forwardConflicts) {
 		if slices.ContainsFunc(c.between, invalid) || !c.found(&l.settings) {
 			continue
 		}

@@ -100,6 +100,9 @@ func TestFlagOverridesFile(t *testing.T) {
 		if row.path != "clusterCIDR" {
 			pods = []string{"--cluster-cidr=10.0.0.0/8"}
 		}
+		if row.path == forwardAddresses.path {
+			pods = append(pods, "--data-plane=userspace")
+		}
 		without, f := parse(t, pods...), parse(t, append(pods, "--"+row.flag+"="+onCommandLine)...)
 		without.File, f.File = "f.json", "f.json"
 		for _, format := range formats {
@@ -140,7 +143,7 @@ func samples(row setting) (a, b string) {
 		"ipvs.scheduler": {"sh", "wlc"}, "detectLocalMode": {"ClusterCIDR", "NodeCIDR"}, "logging.level": {"warn", "debug"},
 		"logging.format": {"text", "json"}, "healthzBindAddress": {"127.0.0.1:1", "127.0.0.1:2"}, "metricsBindAddress": {"127.0.0.1:1", "127.0.0.1:2"},
 		"statusSocket": {"/run/one", "/run/two"}, "snapshot.file": {"/one", "/two"}, "externalIPs.nodeAddresses": {"all", "none"}, "rules": {"iptables", "nftables"},
-		"dataPlane": {"ipvs", "nftables"}, "addresses": {"interface", "routes"},
+		"dataPlane": {"ipvs", "nftables"}, "forward.addresses": {AtServices, AtLoopback}, "addresses": {"interface", "routes"},
 	} {
 		if row.path == path {
 			return pair[0], pair[1]

@@ -47,6 +47,7 @@ type Settings struct {
 	NodePorts        compile.NodePortAddresses
 	ReserveNodePorts bool
 	Forward          forward.Limits
+	ForwardAddresses string
 	AllowExternalIPs string
 	ExternalIPRanges []netip.Prefix
 	ExternalIPAtNode string

@@ -126,7 +126,7 @@ var table = []setting{
 
 	{path: "dataPlane", flag: "data-plane", byDefault: kernel.DataPlaneAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.DataPlane, dataPlanes) },
-		meaning: "what balances connections: ipvs, nftables, userspace (only at loopback addresses), or auto, which is nftables if the kernel has no IPVS"},
+		meaning: "what balances connections: ipvs, nftables, userspace (see forward.addresses), or auto, which is nftables if the kernel has no IPVS"},
 	{path: "rules", flag: "rules", byDefault: kernel.RulesAuto, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return oneOf(&s.Rules, ruleBackends) },
 		meaning: "where to keep sets and rules: iptables (with ipset), nftables, or auto, which is nftables if the node has no iptables or ipset"},
@@ -170,8 +170,9 @@ var table = []setting{
 			"localhost (127.0.0.1 and ::1), and all (all except loopback addresses, the default)"},
 	{path: "reserveNodePorts", flag: "reserve-node-ports", byDefault: "true", applies: afterRestart,
 		value: func(s *Settings) value { return boolean(&s.ReserveNodePorts) },
-		meaning: "with IPVS, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
+		meaning: "with IPVS or in user space, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
 			"so that this node's own connections do not use them as source ports"},
+	forwardAddresses,
 	{path: "forward.maxConnections", flag: "forward-max-connections", byDefault: "8192", applies: afterRestart,
 		value:   func(s *Settings) value { return number(&s.Forward.Connections, 1, math.MaxInt32) },
 		meaning: "maximum number of TCP connections that the agent's process forwards; it resets further ones. Each uses two file descriptors"},

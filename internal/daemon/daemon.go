@@ -29,7 +29,7 @@ var errStopped = errors.New("stopped")
 
 // Run serves Services until the context ends. The kernel keeps serving after that, unless the data plane is in user space.
 func Run(ctx context.Context, cfg Config) error {
-	if cfg.Loaded.Settings.DataPlane == kernel.DataPlaneUserspace {
+	if s := &cfg.Loaded.Settings; s.DataPlane == kernel.DataPlaneUserspace && !s.InProcess() {
 		return serveUserspace(ctx, cfg)
 	}
 	started := time.Now()
@@ -117,8 +117,15 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	group.Go(func() error { stopsInTime(ctx, func(ctx context.Context) { taint.run(ctx, ready) }); return nil })
 	group.Go(func() error { loop.Run(ctx); return nil })
 	err = group.Wait()
-	log.Info("stopped; the kernel keeps serving")
+	log.Info(stopped(node.Mode))
 	return err
+}
+
+func stopped(mode kernel.Mode) string {
+	if mode == kernel.Userspace {
+		return "stopped; closing the ports, and removing " + kernel.Device
+	}
+	return "stopped; the kernel keeps serving"
 }
 
 func reportStart(set func(model.Problem), node *Node, settings *config.Settings, second error) {

@@ -96,6 +96,9 @@ var errNoKernel = errors.New("with --data-plane=userspace, the agent keeps nothi
 
 // OpenAnyNode opens this machine, whether or not it can serve Services.
 func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
+	if settings.DataPlane == kernel.DataPlaneUserspace {
+		return nil, errNoKernel
+	}
 	return m.open(settings, m.Preflight(ctx, settings), log)
 }
 
@@ -104,7 +107,7 @@ func (m Machine) Preflight(ctx context.Context, settings *config.Settings) prefl
 	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
 	return m.Check(ctx, preflight.Needs{
 		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}), Families: cfg.Families,
-		DataPlane: settings.DataPlane, Rules: settings.Rules, AcceptServices: cfg.AcceptServices,
+		DataPlane: settings.DataPlane, InProcess: settings.InProcess(), Rules: settings.Rules, AcceptServices: cfg.AcceptServices,
 		Objects: func(mode kernel.Mode) preflight.Objects {
 			cfg.Mode = mode
 			base := compile.Base(cfg)
@@ -130,7 +133,7 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	if err != nil {
 		return nil, err
 	}
-	if found.Mode == kernel.Userspace {
+	if found.Mode == kernel.Userspace && !settings.InProcess() {
 		return nil, errNoKernel
 	}
 	if found.NoRules != nil {
@@ -150,6 +153,9 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 }
 
 func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
+	if chosen.Mode == kernel.Userspace {
+		return openSockets(settings, chosen, log)
+	}
 	if chosen.Mode.NFTablesBalances() {
 		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits or counts",
 			zap.String("because", chosen.WhyDataPlane))

@@ -27,7 +27,7 @@ const tableShare = 500
 func (t *tables) read() telemetry.Tables {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if started := time.Now(); !t.nodes.current().Mode.NFTablesBalances() && !started.Before(t.next) {
+	if started := time.Now(); t.nodes.current().Mode.IPVSBalances() && !started.Before(t.next) {
 		t.ipvs = telemetry.Tables{}
 		if o, err := ipvs.ReadOccupancy(); err == nil { // without the module, the table does not exist
 			t.ipvs.Connections, t.ipvs.Buckets = &o.Connections, &o.Buckets

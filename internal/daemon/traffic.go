@@ -21,7 +21,7 @@ type traffic struct {
 	nodes *nodes
 
 	mu      sync.Mutex
-	servers *ipvs.Backend // nil until IPVS balances, because nftables maps have no counters
+	servers *ipvs.Backend // nil until IPVS balances, because the other data planes have no counters
 }
 
 func openTraffic(settings *config.Settings, nodes *nodes) (*traffic, error) {
@@ -37,7 +37,7 @@ func openTraffic(settings *config.Settings, nodes *nodes) (*traffic, error) {
 func (t *traffic) open() (_ *ipvs.Backend, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.servers == nil && !t.nodes.current().Mode.NFTablesBalances() {
+	if t.servers == nil && t.nodes.current().Mode.IPVSBalances() {
 		t.servers, err = ipvs.New()
 	}
 	return t.servers, err

@@ -346,7 +346,7 @@ var (
 
 // Needs returns the kernel features that the running agent requires. checkSysctls covers the sysctls.
 func (f *Facts) Needs() preflight.Needs {
-	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.mode().DataPlane(), Rules: f.mode().Rules()}
+	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.mode().DataPlane(), Rules: f.mode().Rules(), InProcess: f.mode() == kernel.Userspace}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
 		needs.Schedulers = append(needs.Schedulers, own)
 	}

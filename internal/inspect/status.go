@@ -107,9 +107,12 @@ func PrintStatus(w io.Writer, s Status) error {
 	}
 	t.row("kernel", s.Machine.Kernel)
 	t.row("modules", strings.Join(s.Machine.Modules, " "))
-	if why := s.Machine.Error; why != "" {
+	switch why := s.Machine.Error; {
+	case why != "" && s.View != nil && s.View.Node.Mode == kernel.Userspace:
+		t.row("virtual servers", why)
+	case why != "":
 		t.row("! kernel", why)
-	} else {
+	default:
 		kernelRow(t, s.Machine)
 	}
 	if s.View != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -56,6 +57,13 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	k := &explain.Kernel{
 		State: &kernel.State{}, Mode: live.FindMode(ctx), Routes: map[netip.Addr]kernel.Route{}, Arrivals: map[explain.Arrival]kernel.Route{}, Unread: map[explain.Part]explain.Unread{},
 		Namespace: daemon.NetworkNamespace(),
+	}
+	if inProcess() {
+		k.Mode = kernel.Userspace
+		for _, part := range []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Connections} {
+			k.Unread[part] = explain.Unread{Why: errInProcess.Error()}
+		}
+		return k
 	}
 	note := func(part explain.Part, err error) {
 		if err != nil {
@@ -107,6 +115,14 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
 	})
 	return k
+}
+
+// errInProcess means that the kernel has no state to read. The agent's view says what it serves.
+var errInProcess = errors.New("the agent's process forwards connections on this node, and keeps nothing in the kernel but kube-ipvs0 and routes to it")
+
+func inProcess() bool {
+	exists, err := sockets.Leftover()
+	return err == nil && exists
 }
 
 // Unread describes why a read failed, and how to fix it.

@@ -25,6 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -59,6 +60,14 @@ type Machine struct {
 	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, processes
 	// whose network namespace is unknown also match.
 	FindProcess func(name string, unsure bool) (id string)
+	// Link is the kube-ipvs0 of an agent in user space.
+	Link Link
+}
+
+// Link gives access to kube-ipvs0 if an agent in user space created it.
+type Link struct {
+	Exists func() (bool, error)
+	Remove func() error
 }
 
 // This returns the machine that the process runs on.
@@ -67,6 +76,7 @@ func This() *Machine {
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
+		Link:    Link{sockets.Leftover, sockets.RemoveLeftover},
 		Connect: connectTo, Measure: measure, Probe: probe, AgentLog: agentLog,
 		Metrics: func(ctx context.Context, url string) (int, string, error) {
 			return get(ctx, url, maxMetrics, metricsPatience)
@@ -83,6 +93,9 @@ func takeNodeLock() (release func(), err error) {
 }
 
 func readCounts(ctx context.Context) (inspect.Counts, error) {
+	if inProcess() {
+		return nil, errInProcess
+	}
 	if live.FindMode(ctx).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `kube-ipvs conns` lists connections")
 	}
@@ -122,6 +135,9 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 		clients = append(clients, client.From)
 	}
 	k := m.Kernel(ctx, Look{Clients: clients, Interface: client.Interface, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
+	if k.Mode == kernel.Userspace {
+		return nil, fmt.Errorf("%w; run `kube-ipvs services` to see what it serves", errInProcess)
+	}
 	if v == nil {
 		base = closestBase(k)
 	}

@@ -65,10 +65,13 @@ func (m *Machine) Connections(ctx context.Context, selected func(kernel.ServerKe
 	return append(k.Connections, found...), nil
 }
 
-// WithoutIPVS says why IPVS has no virtual servers of an agent, and which commands show what nftables balances. It returns "" where IPVS
+// WithoutIPVS says why IPVS has no virtual servers of an agent, and which commands show what is balanced instead. It returns "" where IPVS
 // balances.
 func (m *Machine) WithoutIPVS(ctx context.Context) string {
-	if !m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode.NFTablesBalances() {
+	switch mode := m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode; {
+	case mode == kernel.Userspace:
+		return errInProcess.Error() + "; `kube-ipvs services` shows Services"
+	case mode.IPVSBalances():
 		return ""
 	}
 	return "nftables balances connections on this node, so IPVS has no virtual servers of Services; " +

@@ -17,6 +17,8 @@ type Needs struct {
 	Schedulers       []string
 	Families         []inet.Family
 	DataPlane, Rules string
+	// InProcess is true if the agent's process serves the addresses of Services.
+	InProcess bool
 	// Objects returns the agent's kernel objects in a mode; nil if only the mode is checked.
 	Objects func(kernel.Mode) Objects
 	// AcceptServices is true if the agent's rules must override the host's firewall.
@@ -43,7 +45,10 @@ type Result struct {
 
 // Check probes the machine, in the network namespace of the calling thread, and selects the mode.
 func Check(ctx context.Context, needs Needs) Result {
-	if needs.DataPlane == kernel.DataPlaneUserspace {
+	switch {
+	case needs.InProcess:
+		return inProcess()
+	case needs.DataPlane == kernel.DataPlaneUserspace:
 		return inUserspace()
 	}
 	f := probeMode(ctx, needs)

@@ -27,17 +27,17 @@ type Choice struct {
 // DataPlane returns the part of the kernel that balances connections, with the reason.
 func (c Choice) DataPlane() string { return fmt.Sprintf("%s (%s)", c.Mode.DataPlane(), c.WhyDataPlane) }
 
-// RulesName returns nftables, iptables-nft or iptables-legacy.
+// RulesName returns nftables, iptables-nft, iptables-legacy or none.
 func (c Choice) RulesName() string {
-	if c.Mode.RulesInNFTables() {
-		return kernel.RulesNFTables
+	if rules := c.Mode.Rules(); rules != kernel.RulesIPTables {
+		return rules
 	}
 	return kernel.RulesIPTables + "-" + string(c.Variant)
 }
 
 // Rules returns RulesName with the version and the reason.
 func (c Choice) Rules() string {
-	if c.Mode.RulesInNFTables() {
+	if c.Mode.Rules() != kernel.RulesIPTables {
 		return fmt.Sprintf("%s (%s)", c.RulesName(), c.WhyRules)
 	}
 	return fmt.Sprintf("%s %s (%s)", c.RulesName(), c.Version, c.WhyRules)

@@ -1,0 +1,43 @@
+//go:build linux
+
+package daemon
+
+import (
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+)
+
+// openSockets opens a kernel that serves Services in this process, at their addresses.
+func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
+	for family, why := range chosen.Without {
+		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
+	}
+	admission, compiled := compile.AdmissionOf(chosen.Families), settings.Compile()
+	if len(compiled.Local.CIDRs) == 0 {
+		log.Warn("the ranges of pods are unknown, so pods count as outside the cluster: with the external traffic policy Local, node ports and load " +
+			"balancer addresses are closed to pods while no endpoint is on this node; set clusterCIDR")
+	}
+	k, err := sockets.Open(sockets.Config{
+		Families: chosen.Families, Limits: settings.Forward, Sysctls: sysctlNames(settings, chosen.Mode),
+		Policy: sockets.Policy{
+			Closed: admission.Closed, InsideOnly: admission.InsideOnly, Pods: compiled.Local.CIDRs,
+			Firewalled: admission.Firewalled, Allowed: admission.Allowed,
+		},
+	})
+	if err != nil {
+		return nil, kernel.Ports{}, fmt.Errorf("open the data plane in user space: %w", err)
+	}
+	ports, err := live.LocalPorts()
+	if err != nil {
+		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
+	}
+	return k, ports, nil
+}

@@ -44,18 +44,15 @@ func frontendOf(s *want.Server) frontend {
 }
 
 func targetOf(s *want.Server) forward.Target {
-	t := forward.Target{Endpoints: make([]forward.Endpoint, len(s.Destinations))}
+	t := forward.Target{
+		Endpoints: make([]forward.Endpoint, len(s.Destinations)),
+		Header:    forward.HeaderOf(s.Flags&kernel.FlagProxyV1 != 0, s.Flags&kernel.FlagProxyV2 != 0),
+	}
 	for i, d := range s.Destinations {
 		t.Endpoints[i] = forward.Endpoint{Addr: d.Addr, Weight: d.Weight}
 	}
 	if s.Flags&kernel.FlagPersistent != 0 {
 		t.Affinity, t.AffinityBits = time.Duration(s.Timeout)*time.Second, int(s.MaskBits)
-	}
-	switch {
-	case s.Flags&kernel.FlagProxyV1 != 0:
-		t.Header = forward.ProxyV1
-	case s.Flags&kernel.FlagProxyV2 != 0:
-		t.Header = forward.ProxyV2
 	}
 	return t
 }

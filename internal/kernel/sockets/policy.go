@@ -28,7 +28,10 @@ func (t *Table) serve(key kernel.ServerKey) error {
 	if !exists || !open || !slices.ContainsFunc(s.Destinations, kernel.ObservedDestination.TakesConnections) {
 		return t.forwarder.Remove(at)
 	}
-	to := forward.Target{Clients: clients, Endpoints: make([]forward.Endpoint, len(s.Destinations))}
+	to := forward.Target{
+		Clients: clients, Endpoints: make([]forward.Endpoint, len(s.Destinations)),
+		Header: forward.HeaderOf(s.Flags&kernel.FlagProxyV1 != 0, s.Flags&kernel.FlagProxyV2 != 0),
+	}
 	for i, d := range s.Destinations {
 		to.Endpoints[i] = forward.Endpoint{Addr: d.Addr, Weight: d.Weight}
 	}

@@ -198,3 +198,36 @@ func TestBusyPort(t *testing.T) {
 	w.do(kernel.Create, w.server(), a)
 	w.expect("a", "a free port")
 }
+
+// TestHeaders: an endpoint receives the header that its virtual server asks for, also after a change.
+func TestHeaders(t *testing.T) {
+	w := start(t)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		for {
+			c, err := socket.Accept()
+			if err != nil {
+				return
+			}
+			var header [6]byte
+			_, _ = io.ReadFull(c, header[:])
+			_, _ = c.Write(header[:])
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c) // closing with unread data would reset the connection
+			_ = c.Close()
+		}
+	}()
+	server := w.server()
+	w.do(kernel.Create, server, kernel.ServerDestination{Server: w.key, Destination: kernel.Destination{
+		Addr: socket.Addr().(*net.TCPAddr).AddrPort(), Weight: 1,
+	}})
+	for flag, begins := range map[uint32]string{kernel.FlagProxyV1: "PROXY ", kernel.FlagProxyV2: "\r\n\r\n\x00\r"} {
+		server.Flags = flag
+		w.do(kernel.Update, server)
+		w.expect(begins, "a header")
+	}
+}

@@ -55,6 +55,31 @@ func (n Network) Subnets() []netip.Prefix {
 	return subnets
 }
 
+// AddSubnet adds the reserved addresses of the network that an interface address is in. A network of at most two addresses has none.
+func (n Network) AddSubnet(address netip.Prefix) {
+	subnet := address.Masked()
+	if subnet.Addr().BitLen()-subnet.Bits() < 2 {
+		return
+	}
+	role := NetworkRole{Kind: Broadcast, Subnet: subnet}
+	if n[subnet.Addr()].Kind == Broadcast {
+		n[subnet.Addr()] = role
+	} else {
+		n[subnet.Addr()] = NetworkRole{Kind: SubnetAddress, Subnet: subnet}
+	}
+	if subnet.Addr().Is4() {
+		n[lastOf(subnet)] = role
+	}
+}
+
+func lastOf(subnet netip.Prefix) netip.Addr {
+	b := subnet.Addr().As4()
+	for bit := subnet.Bits(); bit < 32; bit++ {
+		b[bit/8] |= 1 << (7 - bit%8)
+	}
+	return netip.AddrFrom4(b)
+}
+
 // String completes "the address is ...".
 func (r NetworkRole) String() string {
 	switch r.Kind {

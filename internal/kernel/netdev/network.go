@@ -68,34 +68,13 @@ func (b *Backend) addSubnets(ctx context.Context, device int, network kernel.Net
 	return err
 }
 
-// addSubnet adds the reserved addresses of the network that an interface address is in. A network of at most two
-// addresses has no reserved addresses.
+// addSubnet adds the reserved addresses of the network that an interface address is in.
 func addSubnet(network kernel.Network, a address) {
-	subnet := netip.PrefixFrom(a.addr, int(a.prefix)).Masked()
-	if a.addr.BitLen()-subnet.Bits() < 2 {
-		return
+	p := netip.PrefixFrom(a.addr, int(a.prefix))
+	network.AddSubnet(p)
+	if a.addr.Is4() && a.addr.BitLen()-p.Bits() >= 2 && a.broadcast.IsValid() {
+		network[a.broadcast] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: p.Masked()}
 	}
-	role := kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: subnet}
-	if network[subnet.Addr()].Kind == kernel.Broadcast {
-		network[subnet.Addr()] = role
-	} else {
-		network[subnet.Addr()] = kernel.NetworkRole{Kind: kernel.SubnetAddress, Subnet: subnet}
-	}
-	if a.addr.Is6() {
-		return
-	}
-	network[lastOf(subnet)] = role
-	if a.broadcast.IsValid() {
-		network[a.broadcast] = role
-	}
-}
-
-func lastOf(subnet netip.Prefix) netip.Addr {
-	b := subnet.Addr().As4()
-	for bit := subnet.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 1 << (7 - bit%8)
-	}
-	return netip.AddrFrom4(b)
 }
 
 func routeHeader(family uint8) []byte {

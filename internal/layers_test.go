@@ -74,6 +74,10 @@ var layers = map[string]layer{
 		ours: []string{"kernel", "model", "rundir"},
 		why:  "receives ports from the loop's Reports, so that a sysctl or a file cannot delay the loop",
 	},
+	"iphelper": {
+		ours: []string{"kernel"}, others: []string{"golang.org/x/sys/windows"},
+		why: "changes addresses of Windows; kernel contains the values",
+	},
 	"loopback": {
 		ours: []string{"compile", "forward", "inet", "model"},
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
@@ -116,8 +120,9 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "kernel/sockets", "lastknown", "localports",
-			"loopback", "forward", "memory", "model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch", "watch/manifests"},
+		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "iphelper", "kernel", "kernel/ipvs", "kernel/live", "kernel/sockets", "lastknown",
+			"localports", "loopback", "forward", "memory", "model", "nodelock", "preflight", "startuptaint", "status", "telemetry", "userspace", "view", "want", "watch",
+			"watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},

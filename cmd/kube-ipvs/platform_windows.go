@@ -14,9 +14,11 @@ func thisHost() *host { return &host{} }
 
 func arguments(argv []string) []string { return argv[1:] }
 
-// commandsOfHost returns the commands that read or write the kernel. There are none on Windows.
-func commandsOfHost(*host) []*cobra.Command { return nil }
+// commandsOfHost returns the commands that read or write the system.
+func commandsOfHost(*host) []*cobra.Command { return []*cobra.Command{newCleanup()} }
 
-func cleanUp(*cobra.Command, *host, *config.Settings) error { return daemon.ErrNotHere }
+func cleanUp(cmd *cobra.Command, _ *host, _ *config.Settings) error {
+	return removeAddresses(cmd.OutOrStdout(), false)
+}
 
 func initialize(*cobra.Command, *host, *config.Settings) error { return daemon.ErrNotHere }

@@ -97,6 +97,36 @@ func (c *Cluster) Forwarded(id model.ServiceID) []*want.Server {
 	return servers
 }
 
+// AtAddress is a virtual server that a process serves at the virtual server's own address.
+type AtAddress struct {
+	*want.Server
+	NodePort bool
+	// Restricted is true if source ranges restrict the clients. A process cannot check them, so the virtual server has no endpoints.
+	Restricted bool
+}
+
+// AtAddresses returns the virtual servers of a Service that a process serves at their addresses. A node port whose endpoints only pods and
+// the node itself may use has no endpoints here, because a process cannot tell these clients from others.
+func (c *Cluster) AtAddresses(id model.ServiceID) (all []AtAddress) {
+	s := c.services[id]
+	if s == nil {
+		return nil
+	}
+	for _, f := range s.frontends {
+		server := c.state.Servers[f.key]
+		if server == nil || server.Owner.Service != id {
+			continue
+		}
+		one := AtAddress{server, f.kind == nodePort, slices.Contains(server.Members, firewalled.port(f.key))}
+		if one.Restricted || f.ownAddress && slices.Contains(server.Members, insideOnly.port(f.key)) {
+			closed := *server
+			closed.Destinations, one.Server = nil, &closed
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
 func (c *Cluster) loopbackTarget(id model.ServiceID, group []frontend) (target netip.AddrPort) {
 	for _, f := range group {
 		if f.kind != nodePort && f.kind != clusterIP || c.winner(f.key) != id {

@@ -57,6 +57,43 @@ func TestPoliciesInUserspace(t *testing.T) {
 	}
 }
 
+// TestServersAtAddresses: a process serves each address of a Service with the endpoints of its traffic policy. It refuses clients that it
+// cannot check: all clients if there are source ranges, and those of a node port that is open only inside the cluster.
+func TestServersAtAddresses(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5", "10.244.2.5")
+	svc.Slices[0].Endpoints[1].Node = "another"
+	svc.LoadBalancerIPs, svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}, []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+	svc.Ports[0].NodePort = 30080
+	served := func() string {
+		cfg := compiletest.Config()
+		cfg.Mode, cfg.Families = kernel.Userspace, []inet.Family{inet.IPv4}
+		c := compiletest.Cluster(cfg, map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("192.168.1.5"))
+		var all []string
+		for _, s := range c.AtAddresses(svc.ID) {
+			text := fmt.Sprintf("%s=%d", s.Key.Addr, len(s.Destinations))
+			if s.NodePort {
+				text = "node port " + text
+			}
+			if s.Restricted {
+				text += " restricted"
+			}
+			all = append(all, text)
+		}
+		return strings.Join(all, ", ")
+	}
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=2, 203.0.113.2:80=2, node port 192.168.1.5:30080=2" {
+		t.Error(got)
+	}
+	svc.ExternalLocal, svc.SourceRanges = true, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=0 restricted, 203.0.113.2:80=1, node port 192.168.1.5:30080=1" {
+		t.Errorf("with source ranges and policy Local: %s", got)
+	}
+	svc.SourceRanges, svc.Slices[0].Endpoints[0].Node = nil, "another"
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=2, 203.0.113.2:80=2, node port 192.168.1.5:30080=0" {
+		t.Errorf("without a local endpoint: %s", got)
+	}
+}
+
 // TestLoopbackEndpoints: only the data plane in user space sends clients to processes of the machine.
 func TestLoopbackEndpoints(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.10", "127.0.0.1")

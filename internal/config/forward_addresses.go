@@ -11,7 +11,7 @@ const (
 var forwardAddresses = setting{path: "forward.addresses", flag: "forward-addresses", byDefault: AtLoopback, applies: afterRestart,
 	value: func(s *Settings) value { return oneOf(&s.ForwardAddresses, []string{AtLoopback, AtServices}) },
 	meaning: "where the data plane userspace listens: at 127.0.0.1 and ::1 (loopback), without privileges, or at the addresses of Services and at " +
-		"node ports, as the other data planes do (services), which needs root"}
+		"node ports, as the other data planes do (services), which needs root, or an administrator on Windows"}
 
 // InProcess reports whether the agent's process serves the addresses of Services.
 func (s *Settings) InProcess() bool {

@@ -10,7 +10,7 @@ import (
 // ErrNotHere is the error of everything that needs a Linux kernel.
 var ErrNotHere = errors.New("not possible on Windows: IPVS and nftables are parts of the Linux kernel")
 
-// Machine is empty: the agent uses nothing of Windows but sockets.
+// Machine is empty: the agent uses nothing of Windows but sockets, and addresses if the setting names them.
 type Machine struct{}
 
 // Run serves Services in user space until the context ends. The setting must name this data plane, as on Linux.

@@ -14,7 +14,7 @@ import (
 // node lock and serves no status socket, health or metrics.
 func serveUserspace(ctx context.Context, cfg Config) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
-	fit := userspace.Check()
+	fit := userspace.Check(settings.InProcess())
 	logFindings(fit.Findings, log)
 	name, err := settings.Hostname()
 	if err != nil {
@@ -25,14 +25,23 @@ func serveUserspace(ctx context.Context, cfg Config) error {
 		return err
 	}
 	compiled := compile.Config{Host: compile.Host{NodeName: name, Families: fit.Families, Mode: kernel.Userspace}, Settings: settings.Compile()}
-	compiled.NodePorts, compiled.AgentPorts = compile.NodePortAddresses{}, nil // the loopback addresses are the only ones
+	compiled.AgentPorts = nil
+	host, closeHost, err := serviceAddresses(settings)
+	if err != nil {
+		return err
+	}
+	defer closeHost()
+	if host == nil {
+		compiled.NodePorts = compile.NodePortAddresses{} // the loopback addresses are the only ones
+	} else {
+		compiled.ExternalIPs.AtNode = compile.AtNodeNone // the agent does not know which ports of the node's addresses are in use
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error {
-		userspace.Run(ctx, userspace.Config{
-			Compile: compiled, Limits: settings.Forward, Source: source.Source, Changed: cfg.Ports, Log: log,
+		return userspace.Run(ctx, userspace.Config{
+			Compile: compiled, Host: host, Limits: settings.Forward, Source: source.Source, Changed: cfg.Ports, Log: log,
 		})
-		return nil
 	})
 	err = group.Wait()
 	log.Info("stopped; the ports are closed")

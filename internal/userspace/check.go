@@ -15,14 +15,23 @@ type Fitness struct {
 	Findings []finding.Finding
 }
 
+const (
+	atLoopback = "serves Services only at 127.0.0.1 and ::1 of this machine, in the agent's process: pods and other hosts cannot connect, ClusterIPs and " +
+		"DNS do not work, SCTP is not served, endpoints see this machine as the client, and connections end when the agent stops"
+	atServices = "serves Services in the agent's process: SCTP is not served, source ranges are not checked, endpoints see this machine as the client, a " +
+		"process that listens at all addresses also answers at those of Services, and connections end when the agent stops"
+)
+
 // Check looks for the loopback addresses, which are all that this data plane needs. It also returns a warning about what it cannot do.
-func Check() Fitness {
+// services is true if the process listens at the addresses of Services.
+func Check(services bool) Fitness {
+	limits, remedy := atLoopback, "use it for development; on a node of a cluster, use --data-plane=auto"
+	if services {
+		limits, remedy = atServices, "read docs/data-planes.md; on Linux, use --data-plane=auto"
+	}
 	fit := Fitness{
 		Families: []inet.Family{inet.IPv4}, Without: map[inet.Family]error{},
-		Findings: []finding.Finding{warning("data plane userspace",
-			"serves Services only at 127.0.0.1 and ::1 of this machine, in the agent's process: pods and other hosts cannot connect, ClusterIPs and DNS do not "+
-				"work, SCTP is not served, endpoints see this machine as the client, and connections end when the agent stops",
-			"use it for development; on a node of a cluster, use --data-plane=auto")},
+		Findings: []finding.Finding{warning("data plane userspace", limits, remedy)},
 	}
 	probe, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {

@@ -4,7 +4,8 @@
 //
 // compile decides what each Service gets, as for the other data planes. frontend.go turns its virtual servers into
 // listeners, ports.go opens and closes them, and loop.go follows the source. check.go finds
-// out which loopback addresses there are.
+// out which loopback addresses there are. addresses.go serves Services at their own addresses, on a machine (Host) to
+// which an agent adds addresses.
 //
 // May import: agent (known Problems), compile, finding, forward, inet, kernel and model (values), view, want, zap.
 package userspace

@@ -24,7 +24,13 @@ type frontend struct {
 	serves string
 	listen forward.Listen
 	target forward.Target
+	// address is an address that the machine needs for the listener; invalid if it has the address anyway.
+	address netip.Addr
+	// restricted is true if the Service limits its clients to source ranges. The listener then refuses all clients.
+	restricted bool
 }
+
+func nodePort(at netip.AddrPort) string { return fmt.Sprintf("node port %d", at.Port()) }
 
 // frontendOf returns the listener of a virtual server. It listens at the node port if any process may, and otherwise at
 // a port that the system chooses.
@@ -32,7 +38,7 @@ func frontendOf(s *want.Server) frontend {
 	f := frontend{owner: s.Owner, protocol: s.Key.Protocol, serves: s.Key.Addr.String(), target: targetOf(s)}
 	number := uint16(0)
 	if s.Key.Addr.Addr() == s.Key.Family().Loopback() {
-		f.serves = fmt.Sprintf("node port %d", s.Key.Addr.Port())
+		f.serves = nodePort(s.Key.Addr)
 		number = s.Key.Addr.Port()
 	}
 	f.listen = forward.Listen{Protocol: forward.Protocol(f.protocol.String()), At: netip.AddrPortFrom(s.Key.Family().Loopback(), number)}
@@ -67,12 +73,17 @@ func (f frontend) taking() (n int) {
 	return n
 }
 
-// problem describes why the listener could not be opened.
+// problem describes why clients are not served. err is the reason why the listener could not be opened, if any.
 func (f frontend) problem(err error) model.Problem {
 	p := model.Problem{
 		Object: f.owner.Service.Ref(), Service: f.owner.Service, Field: "spec.ports", Value: fmt.Sprintf("%s/%s", f.owner.Port, f.protocol),
-		Reason: "not served: " + err.Error() + ". The agent retries every " + retry.String(),
 	}
+	if err == nil {
+		p.Reason = "all clients of " + f.serves + " are refused: the agent's process cannot check source ranges"
+		p.Remedy = "remove spec.loadBalancerSourceRanges, or use a ClusterIP"
+		return p
+	}
+	p.Reason = "not served: " + err.Error() + ". The agent retries every " + retry.String()
 	if errors.Is(err, errInUse) {
 		p.Remedy = "stop the process that has the port, or use another node port"
 	}

@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,35 +22,47 @@ import (
 // end when the agent stops. countInterval is how often the log shows clients that could not be served.
 const retry, grace, countInterval = 10 * time.Second, 10 * time.Second, time.Minute
 
+// Host is a machine that serves Services at their addresses.
+type Host interface {
+	// Node returns the machine's own addresses, and what its networks need.
+	Node() (*kernel.Node, error)
+	// Keep adds missing addresses, and removes those that an agent has added and that are not wanted. failed contains the addresses that
+	// could not be added or removed.
+	Keep(wanted map[netip.Addr]struct{}) (failed map[netip.Addr]error, err error)
+}
+
 // Config configures the data plane.
 type Config struct {
 	Compile compile.Config
-	Limits  forward.Limits
-	Source  agent.Source
+	// Host is nil if the process listens only at loopback addresses.
+	Host   Host
+	Limits forward.Limits
+	Source agent.Source
 	// Changed is called with the ports that have changed: at first with all of them, even if there are none.
 	Changed func([]view.ForwardedPort) error
 	Log     *zap.Logger
 }
 
 // Run serves the source's Services until the context ends.
-func Run(ctx context.Context, cfg Config) {
+func Run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg)
-	defer l.ports.forwarder.Close(grace)
+	if err := l.learnNode(); err != nil {
+		return err
+	}
+	defer l.close()
 	again, counting := time.NewTicker(retry), time.NewTicker(countInterval)
 	defer again.Stop()
 	defer counting.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-cfg.Source.Changed():
 			if cfg.Source.Synced() { // I4
 				l.follow(cfg.Source.Take())
 			}
 		case <-again.C:
-			if failed := l.ports.failed(); len(failed) > 0 {
-				l.serve(failed, nil)
-			}
+			l.again()
 		case <-counting.C:
 			l.count()
 		}
@@ -63,12 +76,13 @@ type loop struct {
 	known   *agent.KnownProblems
 	printed bool
 	counted forward.Counts
+	kept    string // the last error of Host
 }
 
 func newLoop(cfg Config) *loop {
 	l := &loop{
 		Config: cfg, cluster: compile.NewCluster(cfg.Compile), known: agent.NewKnownProblems(cfg.Compile.NodeName),
-		ports: ports{forward.New(cfg.Limits), map[model.ServiceID][]port{}},
+		ports: ports{forwarder: forward.New(cfg.Limits), services: map[model.ServiceID][]port{}},
 	}
 	addresses := []netip.Addr{}
 	for _, f := range cfg.Compile.Families {
@@ -78,24 +92,54 @@ func newLoop(cfg Config) *loop {
 	return l
 }
 
+// close closes the ports, and then removes the addresses, which are useless without the process.
+func (l *loop) close() {
+	l.ports.forwarder.Close(grace)
+	if l.Host != nil {
+		l.keep(nil)
+	}
+}
+
+// again retries what failed.
+func (l *loop) again() {
+	if !l.printed {
+		return
+	}
+	wanted := l.ports.failed()
+	if l.Host != nil {
+		if err := l.learnNode(); err != nil {
+			l.Log.Warn("the node's addresses could not be read; using the previous ones", zap.Error(err))
+		}
+		maps.Copy(wanted, l.compiled())
+	}
+	if len(wanted) > 0 || l.Host != nil {
+		l.serve(wanted, nil)
+	}
+}
+
 // follow serves changed Services, and the Services that the changes affect.
 func (l *loop) follow(changes model.Changes) {
 	l.cluster.Learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version})
+	l.serve(l.compiled(), changes.Problems)
+}
+
+// compiled compiles the Services that are affected by what the loop has learned, and returns their frontends.
+func (l *loop) compiled() map[model.ServiceID][]frontend {
 	compiled := l.cluster.Compile(want.NewTouched())
 	for l.cluster.Behind() {
 		compiled = append(compiled, l.cluster.Compile(want.NewTouched())...)
 	}
 	wanted := map[model.ServiceID][]frontend{}
 	for _, id := range compiled {
-		wanted[id] = nil
-		for _, server := range l.cluster.Forwarded(id) {
-			wanted[id] = append(wanted[id], frontendOf(server))
-		}
+		wanted[id] = l.frontends(id)
 	}
-	l.serve(wanted, changes.Problems)
+	return wanted
 }
 
 func (l *loop) serve(wanted map[model.ServiceID][]frontend, unreadable map[model.ObjectRef][]model.Problem) {
+	if l.Host != nil {
+		l.keep(wanted)
+	}
 	changed := l.ports.update(wanted)
 	report := &agent.Report{Problems: map[model.ServiceID][]model.Problem{}, Unreadable: unreadable}
 	for id := range wanted {

@@ -234,8 +234,8 @@ func TestRunServesOnlyASyncedSource(t *testing.T) {
 	rows := make(chan []view.ForwardedPort, 1)
 	w.Config.Source, w.Config.Changed = s, func(ports []view.ForwardedPort) error { rows <- ports; return nil }
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { Run(ctx, w.Config); close(ended) }()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, w.Config) }()
 	s.changed <- struct{}{}
 	s.synced <- false
 	s.changed <- struct{}{}
@@ -245,7 +245,9 @@ func TestRunServesOnlyASyncedSource(t *testing.T) {
 		t.Errorf("%s answered", got)
 	}
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if got := answers(t, 1, at); got != "refused" {
 		t.Errorf("after the end: %s", got)
 	}

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
@@ -12,6 +13,8 @@ import (
 type ports struct {
 	forwarder *forward.Forwarder
 	services  map[model.ServiceID][]port
+	// unbound contains the reasons why the machine lacks addresses.
+	unbound map[netip.Addr]error
 }
 
 // port is a frontend and how it is served.
@@ -58,6 +61,9 @@ func (p *ports) open(f frontend) port {
 		Namespace: f.owner.Service.Namespace, Name: f.owner.Service.Name, Port: f.owner.Port, Protocol: f.protocol.String(),
 		Address: at, Serves: f.serves, Endpoints: f.taking(), ProxyProtocol: int(f.target.Header), State: view.PortListening,
 	}
+	if reason := p.unbound[f.address]; err != nil && reason != nil {
+		err = reason
+	}
 	if err != nil {
 		shown.Address, shown.State, shown.Reason = f.listen.At, view.PortFailed, err.Error()
 	}
@@ -77,10 +83,10 @@ func (p *ports) failed() map[model.ServiceID][]frontend {
 	return again
 }
 
-// problems returns why listeners of a Service could not be opened.
+// problems returns why listeners of a Service serve nobody.
 func (p *ports) problems(id model.ServiceID) (all []model.Problem) {
 	for _, one := range p.services[id] {
-		if one.err != nil {
+		if one.err != nil || one.restricted {
 			all = append(all, one.problem(one.err))
 		}
 	}

@@ -2,4 +2,5 @@ package forward
 
 import "syscall"
 
-const errRefused = syscall.ECONNREFUSED
+// errClosedPort is what a UDP socket returns after a datagram to a port that is closed.
+const errClosedPort = syscall.ECONNREFUSED

@@ -1,5 +1,6 @@
 package forward
 
-import "golang.org/x/sys/windows"
+import "os"
 
-const errRefused = windows.WSAECONNREFUSED
+// errClosedPort is what a UDP socket returns after a datagram to a port that is closed: Go's standard library turns such errors off.
+var errClosedPort = os.ErrDeadlineExceeded

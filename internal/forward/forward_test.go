@@ -293,7 +293,7 @@ func TestUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = two.SetReadDeadline(time.Now().Add(patience))
-	if _, err := two.Read(make([]byte, maxDatagram)); !errors.Is(err, errRefused) {
+	if _, err := two.Read(make([]byte, maxDatagram)); !errors.Is(err, errClosedPort) {
 		t.Errorf("reading from a flow to a closed port returns %v", err)
 	}
 	if n := f.Counts().Flows; n != 0 {

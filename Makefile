@@ -63,14 +63,14 @@ concurrent := ./cmd/kubectl-ipvs ./internal/agent ./internal/config ./internal/w
 check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root
 
 # What the agent for Windows consists of, apart from packages that compute.
-windows_packages := ./cmd/kube-ipvs ./internal/daemon ./internal/forward ./internal/userspace
+windows_packages := ./cmd/kube-ipvs ./internal/daemon ./internal/forward ./internal/freeport ./internal/iphelper ./internal/userspace
 
 .PHONY: lint
 lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@unformatted=$$(gofmt -l cmd internal e2e); test -z "$$unformatted" || { echo "not formatted (gofmt -w):" $$unformatted >&2; exit 1; }
 	@$(linters) run ./...
 	@$(linters) run --build-tags pause ./internal/kernel/live
-	@GOOS=windows GOARCH=amd64 go vet $(windows_packages)
+	@GOOS=windows GOARCH=amd64 $(linters) run $(windows_packages)
 	@GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/kube-ipvs
 	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine

@@ -131,18 +131,6 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	return errors.New("the configuration is not valid")
 }
 
-// withSettings passes the settings from the command's flags to run. Invalid settings are usage errors.
-func withSettings(flags *config.Flags, run func(*cobra.Command, *config.Settings) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, _ []string) error {
-		loaded, err := flags.Load()
-		if err != nil {
-			return usageError{err, cmd.CommandPath()}
-		}
-		printWarnings(cmd, loaded)
-		return run(cmd, &loaded.Settings)
-	}
-}
-
 func printWarnings(cmd *cobra.Command, loaded *config.Loaded) {
 	for _, warning := range loaded.Warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)

@@ -44,3 +44,15 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	}
 	return v, err
 }
+
+// withSettings passes the settings from the command's flags to run. Invalid settings are usage errors.
+func withSettings(flags *config.Flags, run func(*cobra.Command, *config.Settings) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		loaded, err := flags.Load()
+		if err != nil {
+			return usageError{err, cmd.CommandPath()}
+		}
+		printWarnings(cmd, loaded)
+		return run(cmd, &loaded.Settings)
+	}
+}

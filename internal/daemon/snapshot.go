@@ -188,3 +188,25 @@ func (s *snapshot) view() *view.Snapshot {
 	}
 	return v
 }
+
+// readLimit is how long the agent waits for an optional file when it starts.
+const readLimit = 5 * time.Second
+
+// readWithin returns the result of a read, or an error after readLimit.
+func readWithin[T any](read func() (T, error)) (value T, err error) {
+	ended := make(chan struct{})
+	result := &struct {
+		value T
+		err   error
+	}{}
+	go func() {
+		defer close(ended)
+		result.value, result.err = read()
+	}()
+	select {
+	case <-ended:
+		return result.value, result.err
+	case <-time.After(readLimit):
+		return value, fmt.Errorf("reading the file has not finished after %s; check its disk or network file system", readLimit)
+	}
+}

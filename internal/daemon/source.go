@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,34 +67,4 @@ func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 		return nil // the goroutine may still write to failure
 	}
 	return failure
-}
-
-// awaitSync runs the source until it has listed all objects. The error names the missing kinds of objects and the
-// reasons.
-func (s *Source) awaitSync(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Source.Run(ctx) }()
-	for !s.Source.Synced() {
-		select {
-		case <-s.Source.Changed():
-		case err := <-ended:
-			return errors.Join(err, s.notSynced(timeout))
-		}
-	}
-	cancel()
-	return <-ended
-}
-
-func (s *Source) notSynced(timeout time.Duration) error {
-	if s.lastErrors == nil {
-		return fmt.Errorf("could not read the manifests within %s", timeout)
-	}
-	reasons := []string{fmt.Sprintf("could not list all objects of the API server %s within %s", s.api.Host, timeout)}
-	errs := s.lastErrors()
-	for _, kind := range slices.Sorted(maps.Keys(errs)) {
-		reasons = append(reasons, fmt.Sprintf("%s: %v", kind, errs[kind]))
-	}
-	return errors.New(strings.Join(reasons, "; "))
 }

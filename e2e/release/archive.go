@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"compress/gzip"
 	"io"
 	"io/fs"
@@ -63,14 +64,43 @@ func (t tree) compress(file string, when time.Time) error {
 		return err
 	}
 	defer out.Close()
-	zip, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	compressor, err := gzip.NewWriterLevel(out, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	if err := t.write(zip, when); err != nil {
+	if err := t.write(compressor, when); err != nil {
 		return err
 	}
-	if err := zip.Close(); err != nil {
+	if err := compressor.Close(); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// zip writes the files of the tree as a zip file.
+func (t tree) zip(file string, when time.Time) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	archive := zip.NewWriter(out)
+	for _, e := range slices.SortedFunc(slices.Values(t), func(a, b entry) int { return strings.Compare(a.name, b.name) }) {
+		content, err := os.ReadFile(e.source)
+		if err != nil {
+			return err
+		}
+		header := &zip.FileHeader{Name: e.name, Method: zip.Deflate, Modified: when}
+		header.SetMode(fs.FileMode(e.mode))
+		w, err := archive.CreateHeader(header)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(content); err != nil {
+			return err
+		}
+	}
+	if err := archive.Close(); err != nil {
 		return err
 	}
 	return out.Close()

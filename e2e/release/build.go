@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -35,16 +36,18 @@ type build struct {
 type platform struct {
 	arch, variant string
 	machine       string // name of Debian's library directory; empty if there is no image
+	os            string // empty for Linux
 }
 
 // Platforms without an image are built but not tested.
 var platforms = []platform{
-	{"amd64", "", "x86_64-linux-gnu"},
-	{"arm64", "", "aarch64-linux-gnu"},
-	{"arm", "7", ""},
-	{"ppc64le", "", ""},
-	{"riscv64", "", ""},
-	{"s390x", "", ""},
+	{"amd64", "", "x86_64-linux-gnu", ""},
+	{"arm64", "", "aarch64-linux-gnu", ""},
+	{"arm", "7", "", ""},
+	{"ppc64le", "", "", ""},
+	{"riscv64", "", "", ""},
+	{"s390x", "", "", ""},
+	{"amd64", "", "", "windows"},
 }
 
 func (p platform) String() string {
@@ -52,6 +55,17 @@ func (p platform) String() string {
 		return p.arch + "v" + p.variant
 	}
 	return p.arch
+}
+
+// system returns the operating system and the architecture.
+func (p platform) system() string { return cmp.Or(p.os, "linux") + "-" + p.String() }
+
+// bin returns the name of the program in an archive.
+func (p platform) bin() string {
+	if p.os == "windows" {
+		return "kube-ipvs.exe"
+	}
+	return "kube-ipvs"
 }
 
 func (p platform) supported() bool { return p.machine != "" }
@@ -186,7 +200,7 @@ func (b *build) file(suffix string) string {
 	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
 }
 
-func (b *build) program(p platform) string { return filepath.Join(b.work, p.String(), "kube-ipvs") }
+func (b *build) program(p platform) string { return filepath.Join(b.work, p.system(), "kube-ipvs") }
 
 // programs builds the agent as the Dockerfile does, and packs it with its license and SBOM.
 func (b *build) programs() error {
@@ -194,14 +208,25 @@ func (b *build) programs() error {
 		if err := b.buildProgram(p); err != nil {
 			return err
 		}
-		archive := tree{
-			{name: "LICENSE", source: filepath.Join(b.checkout, "LICENSE"), mode: 0o644},
-			{name: "kube-ipvs", source: b.program(p), mode: 0o755},
-		}
-		if err := archive.compress(b.file("-linux-"+p.String()+".tar.gz"), b.when); err != nil {
+		if err := b.sbom(p, "kube-ipvs", nil, b.file("-"+p.system()+".cdx.json")); err != nil {
 			return err
 		}
-		if err := b.sbom(p, "kube-ipvs", nil, b.file("-linux-"+p.String()+".cdx.json")); err != nil {
+	}
+	return b.packPrograms()
+}
+
+// packPrograms packs the programs with their license. Windows opens zip files without another program.
+func (b *build) packPrograms() error {
+	for _, p := range platforms {
+		archive := tree{
+			{name: "LICENSE", source: filepath.Join(b.checkout, "LICENSE"), mode: 0o644},
+			{name: p.bin(), source: b.program(p), mode: 0o755},
+		}
+		pack, suffix := archive.compress, ".tar.gz"
+		if p.os == "windows" {
+			pack, suffix = archive.zip, ".zip"
+		}
+		if err := pack(b.file("-"+p.system()+suffix), b.when); err != nil {
 			return err
 		}
 	}
@@ -209,7 +234,7 @@ func (b *build) programs() error {
 }
 
 func (b *build) buildProgram(p platform) error {
-	environment := []string{"GOOS=linux", "GOARCH=" + p.arch}
+	environment := []string{"GOOS=" + cmp.Or(p.os, "linux"), "GOARCH=" + p.arch}
 	if p.variant != "" {
 		environment = append(environment, "GOARM="+p.variant)
 	}

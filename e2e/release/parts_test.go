@@ -21,13 +21,14 @@ import (
 // TestParts builds every part of a release that needs neither a compiler nor Debian's packages.
 func TestParts(t *testing.T) {
 	b := stub(t, throwAway(t))
-	for _, step := range []func() error{b.packages, b.packClients, b.chart, b.manifests, b.notes, b.provenance, b.checksums} {
+	for _, step := range []func() error{b.packPrograms, b.packages, b.packClients, b.chart, b.manifests, b.notes, b.provenance, b.checksums} {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Run("signatures", func(t *testing.T) { signatures(t, b) })
 	t.Run("provenance", func(t *testing.T) { provenanceOf(t, b) })
+	t.Run("programs", func(t *testing.T) { packed(t, b) })
 	t.Run("chart", func(t *testing.T) { chart(t, b) })
 	t.Run("manifests", func(t *testing.T) { manifests(t, b) })
 	t.Run("deb", func(t *testing.T) { debFile(t, b) })
@@ -42,6 +43,19 @@ func TestParts(t *testing.T) {
 	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
 }
 
+// packed checks that the archive of each platform contains its program, and that SHA256SUMS lists the archive.
+func packed(t *testing.T, b *build) {
+	sums := string(read(t, filepath.Join(b.out, "SHA256SUMS")))
+	for _, p := range platforms {
+		if !bytes.Equal(unpacked(t, b, p), read(t, b.program(p))) {
+			t.Errorf("the archive for %s does not contain its program", p.system())
+		}
+		if !strings.Contains(sums, "  kube-ipvs-"+testVersion+"-"+p.system()+".") {
+			t.Errorf("SHA256SUMS does not list the archive for %s", p.system())
+		}
+	}
+}
+
 // sameParts rebuilds the parts from a copy of the sources. The rebuilt parts are unsigned, because no two
 // signatures are equal.
 func sameParts(t *testing.T, first *build) {
@@ -49,7 +63,7 @@ func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_COSIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")
 	second := stub(t, copied(t, first.checkout))
-	for _, step := range []func() error{second.packages, second.packClients, second.chart, second.manifests, second.notes} {
+	for _, step := range []func() error{second.packPrograms, second.packages, second.packClients, second.chart, second.manifests, second.notes} {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}

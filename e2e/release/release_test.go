@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
@@ -25,7 +26,7 @@ import (
 // TestRelease builds the whole release twice and pushes it to a registry.
 func TestRelease(t *testing.T) {
 	if os.Getenv("KUBE_IPVS_E2E") != "1" {
-		t.Skip("NOT RUN: this test builds the agent for six platforms; use make release-test")
+		t.Skip("NOT RUN: this test builds the agent for seven platforms; use make release-test")
 	}
 	source := throwAway(t)
 	t.Setenv("RELEASE_COMMIT", testCommit)
@@ -86,7 +87,19 @@ func cold(t *testing.T, first *build) {
 
 func unpacked(t *testing.T, b *build, p platform) []byte {
 	t.Helper()
-	out, err := exec.Command("tar", "-xOf", b.file("-linux-"+p.String()+".tar.gz"), "kube-ipvs").Output()
+	if p.os == "windows" {
+		archive, err := zip.OpenReader(b.file("-" + p.system() + ".zip"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer archive.Close()
+		content, err := fs.ReadFile(archive, p.bin())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	out, err := exec.Command("tar", "-xOf", b.file("-"+p.system()+".tar.gz"), p.bin()).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +111,10 @@ func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")
 		write(t, file, string(unpacked(t, b, p)))
+		if p.os == "windows" {
+			t.Log("NOT RUN: the program for Windows; make windows-test runs one")
+			continue
+		}
 		command := exec.Command(file, "--version")
 		if p.arch != "amd64" {
 			emulator, err := exec.LookPath("qemu-" + strings.NewReplacer("arm64", "aarch64").Replace(p.arch) + "-static")

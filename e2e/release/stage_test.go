@@ -46,7 +46,7 @@ func stub(t *testing.T, checkout string) *build {
 		if err := os.MkdirAll(filepath.Dir(b.program(p)), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, b.program(p), "#!/bin/sh\n# stands in for "+p.String()+"\n")
+		write(t, b.program(p), "#!/bin/sh\n# stands in for "+p.system()+"\n")
 	}
 	for _, c := range clients {
 		if err := os.MkdirAll(filepath.Dir(b.clientProgram(c)), 0o755); err != nil {

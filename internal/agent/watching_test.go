@@ -4,10 +4,13 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"syscall"
+	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -20,8 +23,7 @@ type watcher struct {
 	cluster *compile.Cluster
 	before  *kernel.State
 	begun   []string
-	read    bool
-	reading bool // since the last Take
+	reading bool // the kernel has been read since the last Take
 	// learned is true while the agent has facts that it has not compiled yet.
 	learned bool
 }
@@ -75,11 +77,11 @@ type watchedSource struct {
 }
 
 func (s watchedSource) Take() model.Changes {
-	if w := s.w.watcher; w != nil && w.read { // the last sync compiled its facts and had nothing to write
-		s.w.compiles()
-	}
-	if s.w.watcher != nil {
-		s.w.watcher.reading = false
+	if w := s.w.watcher; w != nil {
+		if s.w.agent.KnowsKernel() { // the last sync compiled its facts, even if it had nothing to write
+			s.w.compiles()
+		}
+		w.reading = false
 	}
 	changes := s.source.Take()
 	s.w.learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer, Version: changes.Version})
@@ -137,7 +139,7 @@ func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	k.w.compiles()
 	state, err := k.Kernel.Read(ctx)
 	if err == nil && k.w.watcher != nil {
-		k.w.watcher.read, k.w.watcher.reading = true, true
+		k.w.watcher.reading = true
 	}
 	return state, err
 }
@@ -181,4 +183,31 @@ func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
 		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m), difftest.Interrupted(m))
 	}
+}
+
+// A new agent reads the kernel but cannot look up a virtual server. If its next sync cannot read the node's addresses, it
+// compiles nothing. If the watcher compiled the new Service then, it would not know that the external IP is the node's,
+// where a process already listens on the port.
+func TestWatcherCompilesWithTheAgent(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.fake.FailNext(kernel.KindServer, syscall.ENOMEM) // leaves an owner record, so the next agent looks up the virtual server
+		w.start()
+		w.fake.FailNextRead(nil)
+		w.fake.FailNextRead(syscall.EBUSY)
+		w.fake.FailNextNodeAddresses(nil)
+		w.fake.FailNextNodeAddresses(syscall.EBUSY)
+		w.restart()
+		if w.agent.KnowsKernel() {
+			w.Error("the lookup did not fail")
+		}
+		w.fake.SetListeners(tcp("0.0.0.0:80"))
+		svc := compiletest.Service("new", "10.96.0.2", "10.244.0.1")
+		svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+		w.put(svc)
+		around := compiletest.At("192.0.2.1", "fd00:2::1", "203.0.113.2")
+		around.Listeners = kernel.Listeners{tcp("0.0.0.0:80"): {}}
+		w.move(around)
+		w.converged()
+	})
 }

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
@@ -223,6 +226,48 @@ func TestFailingAuditsStopNoChange(t *testing.T) {
 			w.Errorf("%d syncs failed in ten minutes", failed)
 		}
 		k.fails.Store(false)
+		w.converged()
+	})
+}
+
+// auditing is a kernel in which audits are slow. It calls read whenever one has just read the kernel.
+type auditing struct {
+	*kerneltest.Fake
+	takes time.Duration
+	read  func()
+}
+
+func (k auditing) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	time.Sleep(k.takes)
+	d, err := k.Fake.Audit(ctx, asked)
+	k.read()
+	return d, err
+}
+
+// A virtual server could not be created. An audit shows this, but the comparison with its findings fails. The virtual
+// server's predecessor serves the port until a later comparison succeeds, even if its last connection ends before.
+func TestPredecessorWaitsForAComparison(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
+		w.kernel = auditing{w.fake, 2 * drainInterval, sync.OnceFunc(func() {
+			w.source.mu.Lock()
+			w.source.pending[other.ID] = other
+			w.source.mu.Unlock()
+			w.fake.FailNextRead(syscall.EBUSY) // the lookup of the new virtual server
+		})}
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.fake.FailNext(kernel.KindServer, syscall.EBUSY)
+		w.services[other.ID] = other // the agent learns it during the audit
+		w.put(together(shop("10.244.0.1")))
+		w.sleep(2*drainInterval + 3*time.Second)
+		if !slices.ContainsFunc(w.takeReports(), func(r agent.Report) bool { return r.Err != nil && strings.Contains(r.Err.Error(), "look up") }) {
+			w.Error("the comparison did not fail")
+		}
+		w.open(shopHTTP, "10.244.0.1:80", 0)
+		w.sleep(drainInterval)
+		w.stand(map[kernel.ServerKey]bool{shopHTTP: true, shopTCP: false})
 		w.converged()
 	})
 }

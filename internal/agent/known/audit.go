@@ -138,7 +138,8 @@ func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 
 // Merge updates the known state with the result of an audit, except for objects written since the audit began. It
-// reports whether a full comparison is necessary.
+// reports whether a full comparison is necessary. Places with failed operations stay unverified until that comparison,
+// because an incremental sync compares only some of the objects there.
 func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
@@ -152,7 +153,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 		m.server(key, server)
 	}
 	k.writes.all()
-	k.unverified, k.skipped, k.lost, k.auditing = k.failed, k.skippedLater, false, false
+	k.skipped, k.lost, k.auditing = m.differs, false, false
 	return m.differs
 }
 

@@ -61,7 +61,7 @@ func (k *Kernel) State() *kernel.State { return k.have }
 
 // Replace replaces the known state with a full read of the kernel.
 func (k *Kernel) Replace(fresh *kernel.State) {
-	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
+	k.have, k.failed, k.skippedLater, k.lost = fresh, Unverified{}, false, true
 	k.writes.all()
 	k.Compared()
 }
@@ -74,8 +74,11 @@ func (k *Kernel) Forget() {
 // Servers returns the virtual servers known to be ours.
 func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 
-// Compared records a full comparison, which makes earlier failures irrelevant.
-func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
+// Compared records a full comparison, which makes failures before the read of the kernel irrelevant.
+func (k *Kernel) Compared() {
+	k.failures, k.waiting = nil, want.NewTouched()
+	k.unverified, k.skipped = k.failed, k.skippedLater
+}
 
 // ForgetContested ends the contest for virtual servers that a full read no longer finds, or that no longer have an
 // owner record.

@@ -14,7 +14,7 @@ import (
 // Unverified contains the places where an operation has failed since the last read of the kernel. The operation may
 // have taken effect although its reply was lost. If the agent relied on the known state there, a virtual server could
 // outlive its owner record, or an address could outlive its virtual server. All operations at these places wait for
-// the next full read. Skipped and refused operations have no effect, so nothing waits for them.
+// the next full comparison. Skipped and refused operations have no effect, so nothing waits for them.
 type Unverified map[netip.Addr]map[place]struct{}
 
 // place is a virtual server, or a whole address if the port is 0. Objects of a whole address, such as an all-ports

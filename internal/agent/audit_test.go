@@ -271,3 +271,25 @@ func TestPredecessorWaitsForAComparison(t *testing.T) {
 		w.converged()
 	})
 }
+
+// The kernel refuses a virtual server. Its predecessor serves the port, even if its last connection ends.
+func TestPredecessorOfARefusedServer(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(shop("10.244.0.1"))
+		w.start()
+		w.open(shopHTTP, "10.244.0.1:80", 1)
+		w.fake.Refuse(func(op kernel.Op) error {
+			if s, is := op.Object.(kernel.Server); is && op.Verb == kernel.Create && s.Key == shopTCP {
+				return syscall.EINVAL
+			}
+			return nil
+		})
+		w.put(together(shop("10.244.0.1")))
+		w.sleep(drainInterval + time.Second)
+		w.open(shopHTTP, "10.244.0.1:80", 0)
+		w.sleep(2 * drainInterval)
+		w.stand(map[kernel.ServerKey]bool{shopHTTP: true, shopTCP: false})
+		w.fake.Refuse(nil)
+		w.converged()
+	})
+}

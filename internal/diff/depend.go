@@ -71,6 +71,8 @@ func (e skippedError) Unwrap() error { return e.cause }
 // wanted virtual server is bound even if others could not be created. Their ports stay closed.
 var errUnserved = errors.New("none of the address's wanted virtual servers exists")
 
+var errUnreplaced = errors.New("a virtual server that replaces this one does not exist")
+
 // Blocks returns the reason why an operation must be skipped, or nil if it can run.
 func (f *Failures) Blocks(op kernel.Op) error {
 	if len(f.missing) > 0 {
@@ -86,8 +88,21 @@ func (f *Failures) Blocks(op kernel.Op) error {
 			return skippedError{errUnserved}
 		}
 	case kernel.Server:
-		if addr := o.Key.Addr.Addr(); op.Verb == kernel.Delete && f.want.HasAddress(addr) && !f.served(addr) {
-			return skippedError{errUnserved}
+		if op.Verb == kernel.Delete {
+			return f.blocksRemoval(o.Key)
+		}
+	}
+	return nil
+}
+
+// blocksRemoval checks the kernel state, because the creation of another virtual server may have failed in an earlier sync.
+func (f *Failures) blocksRemoval(key kernel.ServerKey) error {
+	if addr := key.Addr.Addr(); f.want.HasAddress(addr) && !f.served(addr) {
+		return skippedError{errUnserved}
+	}
+	for _, successor := range f.successors(key) {
+		if _, exists := f.have.Servers[successor]; !exists {
+			return skippedError{errUnreplaced}
 		}
 	}
 	return nil
@@ -314,22 +329,26 @@ func serversFor(e kernel.Element) []kernel.ServerKey {
 	return allPorts
 }
 
-// successorsReady lists the conditions for deleting a virtual server whose ports move to another: an all-ports server replaces
-// per-port servers, or vice versa.
+// successorsReady lists the conditions for deleting a virtual server whose ports move to another.
 func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 	var needed []condition
-	add := func(successor kernel.ServerKey) {
+	for _, successor := range f.successors(key) {
 		needed = append(needed, server(serverReady, successor), server(destinationsSet, successor))
 	}
+	return needed
+}
+
+// successors lists the virtual servers to which the ports of an unwanted virtual server move: an all-ports server replaces per-port
+// servers, or vice versa.
+func (f *Failures) successors(key kernel.ServerKey) []kernel.ServerKey {
+	var successors []kernel.ServerKey
 	if successor := f.want.Match(key); successor != key {
-		add(successor)
+		successors = append(successors, successor)
 	}
 	if key == key.AllPorts() {
-		for _, successor := range f.perPortOf(key) { // needed even if the address is now the node's own
-			add(successor)
-		}
+		successors = append(successors, f.perPortOf(key)...) // needed even if the address is now the node's own
 	}
-	return needed
+	return successors
 }
 
 // perPortOf groups the wanted virtual servers only once per sync, because a sync may delete many all-ports servers.

@@ -57,6 +57,7 @@ var serviceTrials = map[string]trial{
 	"scheduler-flags": {exempt: "names"},
 	"affinity-ports":  {exempt: "a name"},
 	"one-packet":      {exempt: "a name"},
+	"proxy-protocol":  {exempt: "a version, which no kernel has"},
 	"affinity-timeout": {
 		least: bound{"1s", 1}, most: bound{"744h", 744 * 3600}, refused: []string{"0s", "999ms", "744h1s"},
 		shown: func(s map[inet.Family]kernel.ObservedServer) uint32 { return s[inet.IPv4].Timeout },

@@ -74,7 +74,7 @@ func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []stri
 		return list, err
 	}
 	if unread != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "could not read this node's virtual servers: %s; showing only the agent's view\n", unread)
+		fmt.Fprintf(cmd.ErrOrStderr(), "showing only the agent's view of the virtual servers: %s\n", unread)
 	}
 	err = list.Select(l.namespace)
 	return list, err

@@ -19,7 +19,7 @@ var (
 func TestClientsOutsideTheRanges(t *testing.T) {
 	narrow := limits
 	narrow.Connections = 1
-	f, at, to := open(t, narrow), freePort(t, TCP), To(startEndpoint(t, "a").addr())
+	f, at, to := open(t, narrow), freePort(t, TCP), To(startEndpoint(t, "a"))
 	to.Clients = []netip.Prefix{otherRange, loopbackRange}
 	setTarget(t, f, at, to)
 	c := mustDial(t, at)

@@ -11,7 +11,7 @@ import (
 // TestDeadEndpointsAreSkipped: clients of a Service with dead endpoints reach the live one.
 func TestDeadEndpointsAreSkipped(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	setTarget(t, f, at, Target{Endpoints: []Endpoint{{deadEndpoint(t), 1}, {deadEndpoint(t), 1}, {startEndpoint(t, "live").addr(), 1}}})
+	setTarget(t, f, at, Target{Endpoints: []Endpoint{{deadEndpoint(t), 1}, {deadEndpoint(t), 1}, {startEndpoint(t, "live"), 1}}})
 	for range 6 {
 		if name := mustDial(t, at).name; name != "live" {
 			t.Errorf("%s answered", name)
@@ -27,7 +27,7 @@ func TestFreePorts(t *testing.T) {
 	f, loopback := open(t, limits), netip.MustParseAddr("127.0.0.1")
 	var ports []Listen
 	for _, name := range []string{"a", "b", "a"} {
-		at, err := f.Set(Listen{TCP, netip.AddrPortFrom(loopback, 0), name}, To(startEndpoint(t, name).addr()))
+		at, err := f.Set(Listen{TCP, netip.AddrPortFrom(loopback, 0), name}, To(startEndpoint(t, name)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,37 +23,15 @@ const patience = 10 * time.Second
 // The endpoints are on loopback, so connecting to them is fast.
 var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
 
-// endpoint is a server that sends its name to each client and echoes all data.
-type endpoint struct {
-	name   string
-	socket net.Listener
-}
-
-func startEndpoint(t *testing.T, name string) endpoint {
+// startEndpoint starts a server that sends its name to each client and echoes all data.
+func startEndpoint(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				if _, err := io.WriteString(c, name+"\n"); err == nil {
-					_, _ = io.Copy(c, c)
-				}
-			}()
+	return freeport.Serve(t, "127.0.0.1:0", func(c *net.TCPConn) {
+		if _, err := io.WriteString(c, name+"\n"); err == nil {
+			_, _ = io.Copy(c, c)
 		}
-	}()
-	return endpoint{name, socket}
+	})
 }
-
-func (e endpoint) addr() netip.AddrPort { return e.socket.Addr().(*net.TCPAddr).AddrPort() }
 
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
@@ -140,7 +118,7 @@ func TestTCPWithoutAnswerIsReset(t *testing.T) {
 // TestHalfClose: a client that sends several megabytes and then closes its write side receives the whole reply.
 func TestHalfClose(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, startEndpoint(t, "a").addr())
+	set(t, f, at, startEndpoint(t, "a"))
 	c := mustDial(t, at)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	go func() {
@@ -155,9 +133,9 @@ func TestHalfClose(t *testing.T) {
 
 func TestChangesKeepConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, startEndpoint(t, "old").addr())
+	set(t, f, at, startEndpoint(t, "old"))
 	c := mustDial(t, at)
-	set(t, f, at, startEndpoint(t, "new").addr())
+	set(t, f, at, startEndpoint(t, "new"))
 	c.echoes(t)
 	if name := mustDial(t, at).name; name != "new" {
 		t.Errorf("endpoint %s answered, want new", name)
@@ -176,7 +154,7 @@ func TestChangesKeepConnections(t *testing.T) {
 
 func TestCloseEndsConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, startEndpoint(t, "a").addr())
+	set(t, f, at, startEndpoint(t, "a"))
 	mustDial(t, at).echoes(t)
 	f.Close(time.Hour) // the connection is open, but idle
 	if _, err := f.Set(at, Target{}); err == nil {
@@ -184,7 +162,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	}
 
 	f = open(t, limits)
-	set(t, f, at, startEndpoint(t, "a").addr())
+	set(t, f, at, startEndpoint(t, "a"))
 	open := mustDial(t, at)
 	f.Close(0)
 	if _, err := open.in.ReadByte(); err == nil {
@@ -196,7 +174,7 @@ func TestConnectionLimit(t *testing.T) {
 	l := limits
 	l.Connections = 2
 	f, at := open(t, l), freePort(t, TCP)
-	set(t, f, at, startEndpoint(t, "a").addr())
+	set(t, f, at, startEndpoint(t, "a"))
 	first, second := mustDial(t, at), mustDial(t, at)
 	if _, err := dial(at, patience); err == nil {
 		t.Error("a third connection was served, beyond the limit of 2")
@@ -314,7 +292,7 @@ func TestIdleFlowsEnd(t *testing.T) {
 
 func TestPortInUse(t *testing.T) {
 	f, taken := open(t, limits), startEndpoint(t, "other")
-	at := Listen{Protocol: TCP, At: taken.addr()}
+	at := Listen{Protocol: TCP, At: taken}
 	if _, err := f.Set(at, Target{}); err == nil || !strings.Contains(err.Error(), at.String()) {
 		t.Errorf("error %v does not name %s", err, at)
 	}
@@ -326,7 +304,7 @@ func TestPortInUse(t *testing.T) {
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}
-	endpoints := []netip.AddrPort{startEndpoint(t, "a").addr(), startEndpoint(t, "b").addr(), deadEndpoint(t)}
+	endpoints := []netip.AddrPort{startEndpoint(t, "a"), startEndpoint(t, "b"), deadEndpoint(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var workers sync.WaitGroup

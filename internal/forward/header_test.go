@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 )
 
 // readHeader reads a header as a server does. It follows sections 2.1 and 2.2 of the specification, and accepts both
@@ -116,28 +118,13 @@ func TestHeadersCanBeRead(t *testing.T) {
 // client sends anything, and echoes all data.
 func startReader(t *testing.T, address string) netip.AddrPort {
 	t.Helper()
-	socket, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				in := bufio.NewReader(c)
-				client, at, err := readHeader(in)
-				if _, writeErr := fmt.Fprintln(c, client, at, err); writeErr == nil && err == nil {
-					_, _ = io.Copy(c, in)
-				}
-			}()
+	return freeport.Serve(t, address, func(c *net.TCPConn) {
+		in := bufio.NewReader(c)
+		client, at, err := readHeader(in)
+		if _, writeErr := fmt.Fprintln(c, client, at, err); writeErr == nil && err == nil {
+			_, _ = io.Copy(c, in)
 		}
-	}()
-	return socket.Addr().(*net.TCPAddr).AddrPort()
+	})
 }
 
 // ends returns the greeting of an endpoint that has read the right header of a client's connection.
@@ -187,7 +174,7 @@ func TestEachAttemptHasItsHeader(t *testing.T) {
 
 // TestHeaderChanges: a change affects new connections only.
 func TestHeaderChanges(t *testing.T) {
-	f, at, to := open(t, limits), freePort(t, TCP), To(startEndpoint(t, "a").addr())
+	f, at, to := open(t, limits), freePort(t, TCP), To(startEndpoint(t, "a"))
 	setTarget(t, f, at, to)
 	before := mustDial(t, at)
 	to.Header = ProxyV1

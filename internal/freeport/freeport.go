@@ -1,4 +1,4 @@
-// Package freeport reserves ports for tests and local servers.
+// Package freeport reserves ports for tests and local servers, and starts small servers for tests.
 //
 // Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the
 // test closes it, another socket can take the port before the tested code does, for example the local end of a

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,10 @@ const maxHolder = 4 << 10
 // tryLock opens and locks the file. If another process holds the lock, it returns ErrHeld with the holder.
 func (p place) tryLock() (*os.File, error) {
 	file, err := p.open()
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("acquire the node lock: %w; run kube-ipvs as root", err)
+	case err != nil:
 		return nil, fmt.Errorf("acquire the node lock: %w", err)
 	}
 	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {

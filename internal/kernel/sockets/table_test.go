@@ -58,23 +58,13 @@ func (w *world) server() kernel.Server {
 	return kernel.Server{Key: w.key, Scheduler: "rr", MaskBits: 32}
 }
 
+// endpoint returns a destination that sends its name to each client.
 func (w *world) endpoint(name string) kernel.ServerDestination {
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(c, name)
-			_ = c.Close()
-		}
-	}()
-	return kernel.ServerDestination{Server: w.key, Destination: kernel.Destination{Addr: socket.Addr().(*net.TCPAddr).AddrPort(), Weight: 1}}
+	return w.destination(func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
+}
+
+func (w *world) destination(each func(*net.TCPConn)) kernel.ServerDestination {
+	return kernel.ServerDestination{Server: w.key, Destination: kernel.Destination{Addr: freeport.Serve(w, "127.0.0.1:0", each), Weight: 1}}
 }
 
 func (w *world) in(set string) kernel.Member {
@@ -202,29 +192,14 @@ func TestBusyPort(t *testing.T) {
 // TestHeaders: an endpoint receives the header that its virtual server asks for, also after a change.
 func TestHeaders(t *testing.T) {
 	w := start(t)
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			var header [6]byte
-			_, _ = io.ReadFull(c, header[:])
-			_, _ = c.Write(header[:])
-			_ = c.(*net.TCPConn).CloseWrite()
-			_, _ = io.Copy(io.Discard, c) // closing with unread data would reset the connection
-			_ = c.Close()
-		}
-	}()
 	server := w.server()
-	w.do(kernel.Create, server, kernel.ServerDestination{Server: w.key, Destination: kernel.Destination{
-		Addr: socket.Addr().(*net.TCPAddr).AddrPort(), Weight: 1,
-	}})
+	w.do(kernel.Create, server, w.destination(func(c *net.TCPConn) {
+		var header [6]byte
+		_, _ = io.ReadFull(c, header[:])
+		_, _ = c.Write(header[:])
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c) // closing with unread data would reset the connection
+	}))
 	for flag, begins := range map[uint32]string{kernel.FlagProxyV1: "PROXY ", kernel.FlagProxyV2: "\r\n\r\n\x00\r"} {
 		server.Flags = flag
 		w.do(kernel.Update, server)

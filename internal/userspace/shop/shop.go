@@ -58,21 +58,7 @@ func Write(t *testing.T, dir string, nodePort, endpoint uint16, annotations stri
 func Endpoint(t *testing.T, name string) (port uint16) {
 	t.Helper()
 	port = freeport.Get(t)
-	socket, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = fmt.Fprintln(c, name)
-			_ = c.Close()
-		}
-	}()
+	freeport.Serve(t, fmt.Sprintf("127.0.0.1:%d", port), func(c *net.TCPConn) { _, _ = fmt.Fprintln(c, name) })
 	return port
 }
 

@@ -30,8 +30,8 @@ func newCleanup(m *machine.Machine) *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove all kube-ipvs objects from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
-chains and jumps, its ipsets, its nftables table, and kube-ipvs0, also if a killed agent in user space
-has left it. Other programs' objects stay.
+chains and jumps, its ipsets, its nftables table, and kube-ipvs0, including one that a killed agent in
+user space left behind. Other programs' objects stay.
 Services stop working on this node, and connections through them end. Stop the agent first: cleanup
 refuses to run while an agent runs, because the agent would recreate everything. --dry-run prints
 what cleanup would remove, and whether it would refuse.
@@ -100,7 +100,7 @@ func (how cleaning) removeLink(notes io.Writer, m *machine.Machine) error {
 	if err != nil || !exists {
 		return err
 	}
-	what := kernel.Device + " of an agent in user space, its routes and its network namespace"
+	what := kernel.Device + " of an agent in user space, and its routes"
 	if how.DryRun {
 		fmt.Fprintf(notes, "kube-ipvs: would remove %s\n", what)
 		return nil

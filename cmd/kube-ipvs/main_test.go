@@ -170,7 +170,7 @@ func TestPreflightUserspace(t *testing.T) {
 	if status != 0 || stderr != "" || !strings.Contains(out, "pods and other hosts cannot connect") || !strings.Contains(out, "balanced by userspace") {
 		t.Errorf("status %d, %s%s", status, stderr, out)
 	}
-	if _, stderr, status := call(t, "plan", "--data-plane", "userspace", "--manifests", "testdata/web"); status != 1 || !strings.Contains(stderr, "nothing in the kernel") {
+	if _, stderr, status := call(t, "plan", "--data-plane", "userspace", "--manifests", "testdata/web"); status != 1 || !strings.Contains(stderr, "no rules or virtual servers") {
 		t.Errorf("plan: status %d, %s", status, stderr)
 	}
 }

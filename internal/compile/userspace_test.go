@@ -58,7 +58,7 @@ func TestPoliciesInUserspace(t *testing.T) {
 }
 
 // TestServersAtAddresses: a process serves each address of a Service with the endpoints of its traffic policy. It refuses clients that it
-// cannot check: all clients if there are source ranges, and those of a node port that is open only inside the cluster.
+// cannot check: all clients if there are source ranges, and those of ports that are open only inside the cluster.
 func TestServersAtAddresses(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5", "10.244.2.5")
 	svc.Slices[0].Endpoints[1].Node = "another"
@@ -89,7 +89,7 @@ func TestServersAtAddresses(t *testing.T) {
 		t.Errorf("with source ranges and policy Local: %s", got)
 	}
 	svc.SourceRanges, svc.Slices[0].Endpoints[0].Node = nil, "another"
-	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=2, 203.0.113.2:80=2, node port 192.168.1.5:30080=0" {
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=0, 203.0.113.2:80=0, node port 192.168.1.5:30080=0" {
 		t.Errorf("without a local endpoint: %s", got)
 	}
 }

@@ -18,7 +18,7 @@ func (s *Settings) InProcess() bool {
 	return s.DataPlane == kernel.DataPlaneUserspace && s.ForwardAddresses == AtServices
 }
 
-// forwardConflicts are the settings that a process at the addresses of Services cannot have.
+// forwardConflicts concern forward.addresses.
 var forwardConflicts = []conflict{
 	{[]string{"forward.addresses", "dataPlane"},
 		func(s *Settings) bool { return s.ForwardAddresses == AtServices && !s.InProcess() },

@@ -92,7 +92,8 @@ func preflightNode(ctx context.Context, m Machine, settings *config.Settings, lo
 }
 
 // errNoKernel is the error of commands that read or write the kernel.
-var errNoKernel = errors.New("with --data-plane=userspace, the agent keeps nothing in the kernel; for objects of another data plane, use --data-plane=auto")
+var errNoKernel = errors.New("with --data-plane=userspace, the agent has no rules or virtual servers in the kernel; " +
+	"to remove a leftover kube-ipvs0, or objects of another data plane, use --data-plane=auto")
 
 // OpenAnyNode opens this machine, whether or not it can serve Services.
 func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {

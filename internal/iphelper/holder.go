@@ -28,7 +28,7 @@ type record interface {
 const adding = 0
 
 var errUnclear = errors.New("another agent was killed while it added the address, which may therefore belong to another program; " +
-	"it stays. To remove it, use netsh interface ip delete address")
+	"it stays. To remove it, use netsh interface ipv4 (or ipv6) delete address")
 
 // Holder keeps addresses of Services on the loopback interface.
 type Holder struct {
@@ -120,7 +120,7 @@ func (h *Holder) add(a netip.Addr) error {
 		return errors.Join(fmt.Errorf("add %s: %w", a, err), h.forget(a))
 	}
 	if err := h.Write(a, created); err != nil {
-		return fmt.Errorf("record %s: %w", a, err)
+		return errors.Join(fmt.Errorf("record %s: %w", a, err), h.Remove(a))
 	}
 	return nil
 }

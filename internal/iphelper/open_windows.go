@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// mutex exists as long as a process has opened the addresses.
+// mutex exists while a process has the addresses open.
 const mutex = `Global\kube-ipvs-addresses`
 
 // Open returns the addresses of this machine. It fails if another process has opened them. It needs an administrator.

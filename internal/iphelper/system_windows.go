@@ -69,7 +69,7 @@ func (l luid) Add(a netip.Addr) (uint64, error) {
 		return 0, err
 	}
 	if err := windows.GetUnicastIpAddressEntry(row); err != nil {
-		return 0, err
+		return 0, errors.Join(err, call(remove, row))
 	}
 	return createdAt(row), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -56,7 +57,7 @@ func (m *Machine) CleanLeftovers(ctx context.Context, settings *config.Settings,
 	if err != nil {
 		return err
 	}
-	if v != nil { // the owner records are in the agent's rule layer
+	if v != nil && v.Node.Mode != kernel.Userspace { // the owner records are in the agent's rule layer; in user space, there are none
 		settings.DataPlane, settings.Rules = v.Node.Mode.DataPlane(), v.Node.Mode.Rules()
 	}
 	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log)

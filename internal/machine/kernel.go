@@ -121,7 +121,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 var errInProcess = errors.New("the agent's process forwards connections on this node, and keeps nothing in the kernel but kube-ipvs0 and routes to it")
 
 func inProcess() bool {
-	exists, err := sockets.Leftover()
+	exists, err := sockets.Exists()
 	return err == nil && exists
 }
 

@@ -76,7 +76,7 @@ func This() *Machine {
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
-		Link:    Link{sockets.Leftover, sockets.RemoveLeftover},
+		Link:    Link{sockets.Exists, sockets.Remove},
 		Connect: connectTo, Measure: measure, Probe: probe, AgentLog: agentLog,
 		Metrics: func(ctx context.Context, url string) (int, string, error) {
 			return get(ctx, url, maxMetrics, metricsPatience)

@@ -25,7 +25,7 @@ type Config struct {
 	Sysctls  []string
 }
 
-// Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit, Summarize and Counts.
+// Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit and Summarize.
 type Kernel struct {
 	*Table
 	link    *link
@@ -76,9 +76,6 @@ func (k *Kernel) Close() error {
 	k.link.node.Close()
 	return errors.Join(err, k.link.namespace.close(), k.node.Close(), k.auditor.Close())
 }
-
-// Counts returns the counts of the forwarder.
-func (k *Kernel) Counts() forward.Counts { return k.forwarder.Counts() }
 
 // Watch calls disturbed when another program may have changed kube-ipvs0, and moved when the node's own addresses may
 // have changed.

@@ -25,7 +25,7 @@ const (
 type link struct {
 	node      *netlink.Handle
 	namespace *namespace
-	index     atomic.Int64 // of the link that this process created; 0 if there is none
+	index     atomic.Int64 // of the link that this process created last; 0 before that
 }
 
 func openLink(n *namespace) (*link, error) {
@@ -62,15 +62,15 @@ func Occupied() error {
 	return fmt.Errorf("%s exists with type %s: another data plane served this node, or kube-proxy does", kernel.Device, found.Type())
 }
 
-// Leftover reports whether kube-ipvs0 is of an agent in user space. Only a killed process leaves it, until its last
-// connection has ended.
-func Leftover() (exists bool, err error) {
+// Exists reports whether kube-ipvs0 belongs to an agent in user space. A killed agent leaves it until its last connection
+// has ended.
+func Exists() (exists bool, err error) {
 	err = withLeftover(func(*netlink.Handle, netlink.Link) error { exists = true; return nil })
 	return exists, err
 }
 
-// RemoveLeftover removes that kube-ipvs0, and with it its routes and the other end.
-func RemoveLeftover() error {
+// Remove deletes it. The kernel then removes its routes and the other end.
+func Remove() error {
 	return withLeftover(func(h *netlink.Handle, found netlink.Link) error { return remove(h, found) })
 }
 
@@ -114,7 +114,7 @@ func (l *link) create() error {
 			return err
 		}
 	case found != nil:
-		return fmt.Errorf("create %s: an interface of type %s has this name; remove it with kube-ipvs cleanup", kernel.Device, found.Type())
+		return fmt.Errorf("create %s: an interface of type %s has this name; remove it with kube-ipvs cleanup --data-plane=auto", kernel.Device, found.Type())
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = kernel.Device

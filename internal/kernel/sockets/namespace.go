@@ -47,6 +47,16 @@ func openNamespace(families []inet.Family) (*namespace, error) {
 // work runs jobs on a thread that stays in the namespace. Ending the goroutine ends the thread.
 func (n *namespace) work(opened chan<- error) {
 	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() { // the main thread never ends, and /proc/self shows its namespace
+		ended := make(chan struct{})
+		go func() { // on another thread, because this one is locked until then
+			defer close(ended)
+			n.work(opened)
+		}()
+		<-ended
+		runtime.UnlockOSThread()
+		return
+	}
 	err := n.setUp()
 	if opened <- err; err != nil {
 		return
@@ -75,7 +85,7 @@ func (n *namespace) setUp() (err error) {
 
 func explain(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("the capabilities SYS_ADMIN and NET_ADMIN are needed; run the agent as root: %w", err)
+		return fmt.Errorf("requires the capabilities SYS_ADMIN and NET_ADMIN; run the agent as root: %w", err)
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func (t *Table) admitted(key kernel.ServerKey) (clients []netip.Prefix, open boo
 	return clients, len(clients) > 0
 }
 
-// inside returns the clients that are inside the cluster. They are never nil, which would mean every client.
+// inside returns the clients that are inside the cluster. There may be none; admitted then closes the port.
 func (t *Table) inside() []netip.Prefix {
 	clients := slices.Clone(t.policy.Pods)
 	for _, addr := range t.nodeAddresses() {
@@ -76,7 +76,7 @@ func (t *Table) inside() []netip.Prefix {
 }
 
 // SetNode sets the node's own addresses. Ports at addresses that the node has gained or lost are opened again, because
-// they belong into the other network namespace. A port that cannot be opened is missing in the table, so the next audit
+// they belong in the other network namespace. A port that cannot be opened is missing in the table, so the next audit
 // repairs it.
 func (t *Table) SetNode(addrs []netip.Addr) {
 	t.mu.Lock()

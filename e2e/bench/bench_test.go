@@ -90,6 +90,11 @@ func measure(t *testing.T, which string) *Result {
 	}
 	for _, measure := range measures {
 		measure(t, result)
+		so, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("so far: %s", so)
 	}
 	return result
 }

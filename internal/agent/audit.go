@@ -86,7 +86,8 @@ func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Pla
 	opt := p.options(s.now, have)
 	if !differs && !diff.BaseDiffers(p.target, have, opt) {
 		p.known.TouchSkipped(p.target, s.touched)
-		s.report.Found = diff.Look(p.target, have, opt)
+		p.suspects.Add(s.touched)
+		s.report.Leftovers = p.suspects.Leftovers(p.target, have, opt)
 		return p.planTouched(ctx, k, s)
 	}
 	p.beginComparison(s, have)

@@ -59,7 +59,7 @@ func beginCleanup(ctx context.Context, cfg compile.Config, k Kernel, chainOf fun
 		return nil, nil, fmt.Errorf("read the kernel's state: %w", err)
 	}
 	c := &Cleanup{steps: aloneSteps(cfg, k, have)}
-	foreign := diff.Look(c.steps.planner.target, have, diff.Options{}).Leftovers
+	foreign := diff.AllLeftovers(c.steps.planner.target, have, diff.Options{})
 	c.Foreign, c.ForeignServers = foreign.Addresses, foreign.Servers
 	for _, f := range inet.Families {
 		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, chainOf(have.Rules[f]))

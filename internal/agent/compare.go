@@ -57,9 +57,10 @@ func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 
 func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	s.unexplained = s.unexplained && !d.Moved
-	s.report.Found = d.Found
+	s.report.Leftovers = d.Leftovers
 	p.known.Refusals.Settle(d.Plan, nil)
 	p.known.SetOurs(d.Ours)
+	p.suspects = diff.NewSuspects(p.target, p.known.State(), d.Ours)
 }
 
 // If the rules of a family could not be read, rememberRules uses the rules from the last read. Without an earlier read,

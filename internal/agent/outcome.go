@@ -19,6 +19,9 @@ func (p *planner) postpone(s *syncRun) {
 func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r := s.report
 	p.known.Refusals.Postpone(s.now)
+	if p.suspects != nil && !s.comparedAll {
+		p.suspects.Add(s.touched)
+	}
 	p.draining.Update(s.now, p.cfg.DrainInterval, drain.Pass{Target: p.target, Have: p.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = p.draining.Count()
 	if r.Full && r.Err == nil {

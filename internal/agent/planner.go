@@ -23,6 +23,7 @@ type planner struct {
 	draining  *drain.Clocks
 	stopped   *drain.Stopped
 	inherited inherited
+	suspects  *diff.Suspects // nil before the first full comparison
 	// left contains the objects that the last sync did not get to.
 	left *want.Touched
 	// reconfigured is true if settings have changed since the last full comparison. changedSettings names the changed

@@ -54,8 +54,8 @@ type Report struct {
 	// Foreign contains the wanted virtual servers that cannot be written because a foreign virtual server has the
 	// same key.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Found describes unwanted objects that the agent reports but never deletes.
-	diff.Found
+	// Leftovers are unwanted objects that the agent reports but never deletes.
+	Leftovers   diff.Leftovers
 	Results     []Result
 	OldRules    []Result
 	OldRulesErr error

@@ -15,9 +15,11 @@ import (
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*Compiled
-	state    *want.State
-	backlog  backlog
-	changes  changes
+	// asking contains the Services for which nodeContext.asksForNodes is true.
+	asking  map[model.ServiceID]struct{}
+	state   *want.State
+	backlog backlog
+	changes changes
 }
 
 // NewCluster returns a cluster without Services.
@@ -25,6 +27,7 @@ func NewCluster(cfg Config) *Cluster {
 	return &Cluster{
 		node:     newNodeContext(cfg),
 		services: map[model.ServiceID]*Compiled{},
+		asking:   map[model.ServiceID]struct{}{},
 		state:    want.New(Base(cfg)),
 	}
 }

@@ -90,6 +90,9 @@ func TestResultIsIndependentOfHistory(t *testing.T) {
 			if rapid.Bool().Draw(t, "on another node") {
 				around = compiletest.Around(t, fmt.Sprint("around ", i))
 			}
+			if svc := next[rapid.SampledFrom(allIDs()).Draw(t, "limited")]; svc != nil {
+				svc.Balancing.MaxConnections = 7
+			}
 			changes := compiletest.Between(now, next)
 			for _, id := range rapid.SliceOfDistinct(rapid.SampledFrom(allIDs()), rapid.ID[model.ServiceID]).Draw(t, "unchanged") {
 				delete(changes, id)
@@ -113,8 +116,40 @@ func TestResultIsIndependentOfHistory(t *testing.T) {
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}
+			checkIndexes(t, c)
 		}
 	})
+}
+
+// checkIndexes compares what Cluster and want.State remember about the objects that need attention with all objects.
+func checkIndexes(t *rapid.T, c *compile.Cluster) {
+	unsettled, _, _ := c.Unsettled(true)
+	if d := cmp.Diff(texts(c.UnsettledOfAll()), texts(unsettled)); d != "" {
+		t.Fatalf("unsettled frontends (-of all Services +found):\n%s", d)
+	}
+	limited, stopped := map[kernel.ServerKey]*want.Server{}, map[kernel.ServerKey]*want.Server{}
+	for key, server := range c.Want().Servers {
+		for _, d := range server.Destinations {
+			if d.Upper > 0 {
+				limited[key] = server
+			}
+			if d.Weight == 0 {
+				stopped[key] = server
+			}
+		}
+	}
+	if !maps.Equal(limited, c.Want().Limited()) || !maps.Equal(stopped, c.Want().Stopped()) {
+		t.Fatalf("limited are %v, not %v; stopped are %v, not %v", limited, c.Want().Limited(), stopped, c.Want().Stopped())
+	}
+}
+
+func texts[T any](list []T) []string {
+	all := []string{}
+	for _, item := range list {
+		all = append(all, fmt.Sprint(item))
+	}
+	slices.Sort(all)
+	return all
 }
 
 // inParts splits changes into random parts, and repeats some of them.

@@ -63,7 +63,16 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
-	return len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
+	return len(c.asking) + len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
+}
+
+// UnsettledOfAll lists what Unsettled should list.
+func (c *Cluster) UnsettledOfAll() (unsettled []FrontendKey) {
+	for _, s := range c.services {
+		some, _, _ := c.node.unsettled(s.service)
+		unsettled = append(unsettled, some...)
+	}
+	return unsettled
 }
 
 // Claimants lists the Services that claim each frontend, winner first.

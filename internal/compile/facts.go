@@ -99,11 +99,12 @@ func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.change
 // will compile. atNode is true if any of these frontends also depends on the sockets of the node's processes (Facts.Listeners). waits is true if a
 // process was listening on the port of any of them when the sockets were last read.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
-	which := c.changes.affected
+	claimants := c.servicesThat(c.changes.affected)
 	if all {
-		which = []func(*model.Service) bool{everyService}
+		for id := range c.asking {
+			claimants[id] = c.services[id].service
+		}
 	}
-	claimants := c.servicesThat(which)
 	maps.Copy(claimants, c.changes.services)
 	for _, svc := range claimants {
 		if svc != nil {

@@ -65,6 +65,9 @@ func (c *Cluster) claimAgain(changed map[model.ServiceID]*model.Service, before 
 	}
 	for id, claims := range next {
 		c.replaceAtNodes(id, claims.atNodes)
+		if delete(c.asking, id); claims.service != nil && c.node.asksForNodes(claims.service) {
+			c.asking[id] = struct{}{}
+		}
 	}
 	for id, claims := range next {
 		c.replaceClaims(id, claims, before)

@@ -35,12 +35,7 @@ type Decision struct {
 	// connection.
 	Moved bool
 	// Ours are the kernel's virtual servers that belong to the agent.
-	Ours map[kernel.ServerKey]struct{}
-	Found
-}
-
-// Found describes problems that the agent reports but does not fix.
-type Found struct {
+	Ours      map[kernel.ServerKey]struct{}
 	Leftovers Leftovers
 }
 
@@ -81,7 +76,7 @@ func (t *Target) decideAll(have *kernel.State, touched *want.Touched, opt Option
 		t.occupy(key, touched)
 	}
 	opt.updateWeights(nil)
-	d.Found = Look(t, have, opt)
+	d.Leftovers = AllLeftovers(t, have, opt)
 	d.Plan = planAll(t, have, opt)
 	d.Ours = ours(t, have, opt)
 	return d
@@ -121,9 +116,4 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 		keys = claims(t, have, s.Touched, opt)
 	}
 	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
-}
-
-// Look returns the problems that the agent reports but does not fix.
-func Look(t *Target, have *kernel.State, opt Options) Found {
-	return Found{findLeftovers(t, have, opt)}
 }

@@ -277,10 +277,8 @@ func Limited(w *Target, have *kernel.State) []kernel.ServerKey {
 			limited[keyOf(element)] = struct{}{}
 		}
 	}
-	for key, server := range w.Servers {
-		if slices.ContainsFunc(server.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
-			limited[key] = struct{}{}
-		}
+	for key := range w.Limited {
+		limited[key] = struct{}{}
 	}
 	return slices.SortedFunc(maps.Keys(limited), kernel.ServerKey.Compare)
 }

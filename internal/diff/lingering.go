@@ -76,7 +76,7 @@ func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedSer
 // limitedMember records that a lingering virtual server's destinations have connection limits. Package compile does this for all other
 // virtual servers. Without the record, the agent would never look up the limit.
 func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
-	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
+	if !allPorts.Limited() {
 		return nil
 	}
 	return []kernel.Member{{Set: w.Base().Limited[key.Family()], Element: want.LedgerEntry(w.Base().Ledger, key).Element}}

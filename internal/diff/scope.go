@@ -116,38 +116,6 @@ func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
 	return true
 }
 
-// Leftovers lists unwanted objects on our device that have no owner record. They are reported, never deleted.
-type Leftovers struct {
-	Servers   []kernel.ServerKey
-	Addresses []netip.Addr
-}
-
-func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
-	var l Leftovers
-	for addr := range have.Addresses {
-		if !w.HasAddress(addr) {
-			l.Addresses = append(l.Addresses, addr)
-		}
-	}
-	if len(l.Addresses) > 0 { // listing our addresses is slow with many Services
-		ours := ownedAddresses(w, have, opt)
-		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
-			bound := have.Addresses[addr]
-			own, some := ownBinding(ours, addr, bound)
-			return some && own == bound
-		})
-	}
-	for key := range have.Servers {
-		_, bound := have.Addresses[key.Addr.Addr()]
-		if bound && wanted(w, key) == nil && !recorded(w, have, key, opt) {
-			l.Servers = append(l.Servers, key)
-		}
-	}
-	slices.SortFunc(l.Servers, kernel.ServerKey.Compare)
-	slices.SortFunc(l.Addresses, netip.Addr.Compare)
-	return l
-}
-
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own addresses
 // with a served port, because they will be in the ledger. These addresses must not be on kube-ipvs0. If nothing else uses the device and the
 // ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses. Routes are always ours (see ownBinding).

@@ -128,7 +128,7 @@ func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey,
 		return "foreign"
 	case w.Server(key) != nil:
 		return "ours"
-	case slices.Contains(diff.Look(w, have, opt).Leftovers.Servers, key):
+	case slices.Contains(diff.AllLeftovers(w, have, opt).Servers, key):
 		return "leftover"
 	}
 	return "ignored"
@@ -182,7 +182,7 @@ func TestAddressScope(t *testing.T) {
 			if d := cmp.Diff(test.want, commands(p)); d != "" {
 				t.Error(d)
 			}
-			if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; (len(left) == 1) != test.leftOne {
+			if left := diff.AllLeftovers(w, fake.State(), read()).Addresses; (len(left) == 1) != test.leftOne {
 				t.Errorf("got leftovers %v", left)
 			}
 			for op := range diff.Removal(w, fake.State()).All {
@@ -201,7 +201,7 @@ func TestAddressesAfterAFlush(t *testing.T) {
 	w := diff.NewTarget(compiletest.Cluster(cfg, nil, compiletest.At("192.0.2.1")).Want())
 	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("10.96.0.9")))
-	if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; len(left) != 1 {
+	if left := diff.AllLeftovers(w, fake.State(), read()).Addresses; len(left) != 1 {
 		t.Errorf("leftovers = %v, want 1 address while the ledger exists", left)
 	}
 	must(t, fake.FlushSet(ledger4))
@@ -351,7 +351,7 @@ func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("192.0.2.1")))
 	must(t, fake.AddAddress(bound("192.0.2.9")))
-	if l := diff.Look(w, fake.State(), read()).Leftovers; len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
+	if l := diff.AllLeftovers(w, fake.State(), read()); len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
 		t.Errorf("got leftovers %v, want only 192.0.2.9", l.Addresses)
 	}
 	p := converge(t, fake, w, read())

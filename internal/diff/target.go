@@ -64,6 +64,29 @@ func (t *Target) Servers(yield func(kernel.ServerKey, *want.Server) bool) {
 	}
 }
 
+// Limited iterates over the virtual servers that have a destination with a connection limit, in no particular order.
+func (t *Target) Limited(yield func(kernel.ServerKey) bool) {
+	for key := range t.want.Limited() {
+		if t.foreign[key] == nil && !yield(key) {
+			return
+		}
+	}
+	for key, server := range t.lingering {
+		if server.Limited() && !yield(key) {
+			return
+		}
+	}
+}
+
+// Stopped iterates over the virtual servers that have a destination with weight 0, except for those that linger, in no particular order.
+func (t *Target) Stopped(yield func(kernel.ServerKey, *want.Server) bool) {
+	for key, server := range t.want.Stopped() {
+		if t.foreign[key] == nil && !yield(key, server) {
+			return
+		}
+	}
+}
+
 // Keys lists the keys of all virtual servers, sorted.
 func (t *Target) Keys() []kernel.ServerKey {
 	keys := make([]kernel.ServerKey, 0, t.Count())

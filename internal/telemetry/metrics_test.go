@@ -96,8 +96,8 @@ func busy() agent.Report {
 			model.FileRef("web.yaml"): {{Object: model.FileRef("web.yaml"), Reason: "wrong"}},
 			thisNode:                  {{Object: thisNode, Reason: "wrong"}},
 		},
-		Foreign: map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web}},
-		Found:   diff.Found{Leftovers: diff.Leftovers{Servers: []kernel.ServerKey{key("10.96.0.9:443")}}},
+		Foreign:   map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web}},
+		Leftovers: diff.Leftovers{Servers: []kernel.ServerKey{key("10.96.0.9:443")}},
 		Results: []agent.Result{
 			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO},
 			{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}},

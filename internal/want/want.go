@@ -115,6 +115,11 @@ func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
 	return s.Destinations[i], true
 }
 
+// Limited reports whether a destination has a connection limit.
+func (s *Server) Limited() bool {
+	return slices.ContainsFunc(s.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 })
+}
+
 // Serves reports whether new connections to a port may match this virtual server.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	if s.Key == port {
@@ -136,6 +141,8 @@ type State struct {
 	sizes   map[string]int
 	// addresses are the addresses wanted on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
+	// limited and stopped contain the virtual servers that have a destination with a connection limit, or with weight 0.
+	limited, stopped map[kernel.ServerKey]*Server
 }
 
 // New returns a wanted state without Services.
@@ -155,6 +162,8 @@ func empty(base Base) *State {
 		members:   map[kernel.Member]int{},
 		sizes:     map[string]int{},
 		addresses: map[netip.Addr][]kernel.ServerKey{},
+		limited:   map[kernel.ServerKey]*Server{},
+		stopped:   map[kernel.ServerKey]*Server{},
 	}
 	for _, set := range base.Sets {
 		s.sets[set.Name] = set
@@ -196,6 +205,12 @@ func (s *State) add(server *Server, touched *Touched) {
 	}
 	touched.Servers[server.Key] = struct{}{}
 	s.Servers[server.Key] = server
+	if server.Limited() {
+		s.limited[server.Key] = server
+	}
+	if slices.ContainsFunc(server.Destinations, func(d kernel.Destination) bool { return d.Weight == 0 }) {
+		s.stopped[server.Key] = server
+	}
 	if !server.Unbound {
 		addr := server.Key.Addr.Addr()
 		touched.Addresses[addr] = struct{}{}
@@ -213,6 +228,8 @@ func (s *State) remove(server *Server, touched *Touched) {
 	}
 	touched.Servers[server.Key] = struct{}{}
 	delete(s.Servers, server.Key)
+	delete(s.limited, server.Key)
+	delete(s.stopped, server.Key)
 	if !server.Unbound {
 		s.removeFromAddress(server.Key, touched)
 	}
@@ -277,6 +294,12 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: f.Loopback(), Protocol: inet.TCP, Port: 1}}
 }
+
+// Limited returns the virtual servers that have a destination with a connection limit. The caller must not change the map.
+func (s *State) Limited() map[kernel.ServerKey]*Server { return s.limited }
+
+// Stopped returns the virtual servers that have a destination with weight 0. The caller must not change the map.
+func (s *State) Stopped() map[kernel.ServerKey]*Server { return s.stopped }
 
 // ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no particular order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }

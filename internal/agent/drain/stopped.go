@@ -17,9 +17,9 @@ func (s *Stopped) Update(w *diff.Target, have *kernel.State) []kernel.ServerDest
 	before := s.drained
 	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0
 	var drained []kernel.ServerDestination
-	for key, server := range w.Servers {
+	for key, server := range w.Stopped {
 		for _, wanted := range server.Destinations {
-			if wanted.Weight > 0 || w.Lingers(key) {
+			if wanted.Weight > 0 {
 				continue
 			}
 			observed, exists := have.Servers[key].Destination(wanted.Addr)

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -18,10 +19,15 @@ type Part struct {
 const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
 const (
-	benchProves     = "times, memory and CPU compared with kube-proxy,"
+	benchProves     = "times, memory and CPU"
+	ours            = "bench-peers CASES=kube-ipvs%/" // and the number of Services
 	eachKind        = "e2e PKG='./e2e/stories/services:TestClusterIP|TestNodePort|TestLoadBalancer|TestExternalIPs'"
 	kubernetesParts = "kubernetes-" // and a minor version of Kubernetes
 )
+
+func theirs(which string) string {
+	return fmt.Sprintf("bench-peers CASES='iptables/%[1]s ipvs/%[1]s nftables/%[1]s'", which)
+}
 
 // onKubernetes tests with a version of Kubernetes. A virtual clock stands still while an API server of 1.33 or 1.34 runs: two of its
 // goroutines never wait, because StartEventWatcher of their client-go keeps reading a closed channel.
@@ -85,13 +91,19 @@ var Parts = []Part{
 	onKubernetes("1.36.3"),
 	onKubernetes("1.37.2"),
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
-	{"bench-100", benchProves + " with 100 Services", []string{"bench-peers CASES=%/100"}, 15, true},
-	{"bench-1000", benchProves + " with 1,000 Services", []string{"bench-peers CASES=%/1000"}, 30, true},
+	{"bench-100", benchProves + " with 100 Services", []string{ours + "100"}, 5, true},
+	{"bench-1000", benchProves + " with 1,000 Services", []string{ours + "1000"}, 15, true},
 	{"bench-packets", "cost of a packet, compared with kube-proxy and with IPVS without a proxy", []string{"bench-peers CASES=%/packets"}, 15, true},
-	{"bench-storms", "CPU of many changes at once, compared with kube-proxy", []string{"bench-peers CASES=%/storms"}, 20, true},
-	{"bench-5000", benchProves + " with 5,000 Services", []string{"bench-peers CASES=%/5000"}, 120, true},
-	{"bench-10000", benchProves + " with 10,000 Services", []string{"bench-peers CASES=%/10000"}, 240, true},
-	{"bench-50000", "times, memory and CPU with 50,000 Services", []string{"bench-peers CASES=%/50000"}, 60, true},
+	{"bench-storms", "CPU of many changes at once", []string{"bench-peers CASES=kube-ipvs/1000/storms"}, 10, true},
+	{"bench-5000", benchProves + " with 5,000 Services", []string{ours + "5000"}, 10, true},
+	{"bench-10000", benchProves + " with 10,000 Services", []string{ours + "10000"}, 40, true},
+	{"bench-50000", benchProves + " with 50,000 Services", []string{ours + "50000"}, 60, true},
+	// kube-proxy's results do not change with this project, so they are measured less often.
+	{"peers-100", benchProves + " of kube-proxy with 100 Services", []string{theirs("100")}, 10, true},
+	{"peers-1000", benchProves + " of kube-proxy with 1,000 Services", []string{theirs("1000")}, 30, true},
+	{"peers-storms", "CPU of kube-proxy during many changes at once", []string{theirs("1000/storms")}, 30, true},
+	{"peers-5000", benchProves + " of kube-proxy with 5,000 Services", []string{theirs("5000")}, 120, true},
+	{"peers-10000", benchProves + " of kube-proxy with 10,000 Services", []string{theirs("10000")}, 240, true},
 	{"data-planes", "random objects with IPVS and with nftables", []string{"data-planes KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 15, false},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }

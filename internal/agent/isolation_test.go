@@ -20,6 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // I14: a fault in one object affects no other object.
@@ -398,4 +399,33 @@ func TestIP6TablesHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The kernel refuses an endpoint, and later a guard of its port. When the endpoint is due for another attempt, it must wait for the guard.
+func TestRetriedEndpointWaitsForItsGuard(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		const second = "10.244.0.2"
+		isGuard := map[string]bool{}
+		for _, set := range compile.Base(w.config.Compile).Sets {
+			isGuard[set.Name] = set.Timing == want.Guard
+		}
+		w.refusesEndpoint(second)
+		w.put(balanced(web("10.244.0.1"), "203.0.113.1"))
+		w.start()
+		w.put(balanced(web("10.244.0.1", second), "203.0.113.1"))
+		w.sleep(time.Minute) // the endpoint is tried every 30 s now, and the guard more often at first
+		w.fake.Refuse(func(op kernel.Op) error {
+			if m, ok := op.Object.(kernel.Member); ok && op.Verb == kernel.Create && isGuard[m.Set] {
+				return syscall.EINVAL
+			}
+			return nil
+		})
+		w.put(ranges(balanced(web("10.244.0.1", second), "203.0.113.1"), "198.51.100.0/24"))
+		w.sleep(10 * time.Minute)
+		if w.has("ipvsadm -a -t 203.0.113.1:80 -r " + second) {
+			t.Errorf("the endpoint is reachable without the guard:\n%s", w.fake.Dump())
+		}
+		w.fake.Refuse(nil)
+		w.converged()
+	})
 }

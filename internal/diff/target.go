@@ -178,8 +178,10 @@ func (t *Target) Ports(key kernel.ServerKey) []uint16 {
 	})
 }
 
-// Touch marks a virtual server, its entries and its address as touched.
+// Touch marks a virtual server, its entries and its address as touched. A plan for only the virtual server would lack the guards that it must
+// wait for.
 func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
+	touched.Servers[key] = struct{}{}
 	if server := t.Server(key); server != nil {
 		t.touch(server, 0, touched)
 	}

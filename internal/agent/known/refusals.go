@@ -125,9 +125,17 @@ func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 }
 
 // TouchDue adds the refused objects that are due for a retry to touched.
-func (r *Refusals) TouchDue(now time.Time, touched *want.Touched) {
+func (r *Refusals) TouchDue(now time.Time, w *diff.Target, touched *want.Touched) {
 	for _, entry := range r.byObject {
-		if !now.Before(entry.retryAt) {
+		if now.Before(entry.retryAt) {
+			continue
+		}
+		switch o := entry.op.Object.(type) {
+		case kernel.Server:
+			w.Touch(o.Key, touched)
+		case kernel.ServerDestination:
+			w.Touch(o.Server, touched)
+		default:
 			touch(entry.op, touched)
 		}
 	}

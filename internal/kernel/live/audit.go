@@ -36,7 +36,7 @@ func (a *auditor) close() error {
 // Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
 // error, the next audit returns everything. Unlike most other methods, it may be called while another method runs.
 func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Differences, err error) {
-	k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) })
+	withSecondProcessor(func() { k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) }) })
 	return d, err
 }
 

@@ -128,9 +128,9 @@ func (b *bench) serves(expected map[netip.AddrPort][]netip.Addr) (map[netip.Addr
 		time.Sleep(observed)
 		for at, fd := range sockets {
 			var answer [4]byte
-			_, refused := unix.Getpeername(fd)
+			failure, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) // 0 while the connection is pending
 			n, _ := unix.Read(fd, answer[:])
-			if endpoints := expected[at]; len(endpoints) == 0 && refused != nil || n == len(answer) && slices.Contains(endpoints, netip.AddrFrom4(answer)) {
+			if endpoints := expected[at]; len(endpoints) == 0 && failure != 0 || n == len(answer) && slices.Contains(endpoints, netip.AddrFrom4(answer)) {
 				delete(expected, at)
 			}
 		}

@@ -26,7 +26,7 @@ func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	}
 	for _, results := range [][]Result{r.Results, r.OldRules} {
 		for _, result := range results {
-			fail(e, result)
+			fail(e, result, mode)
 		}
 	}
 	if r.Err != nil {
@@ -61,13 +61,13 @@ func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	to.Add(e)
 }
 
-func fail(e *view.PastSync, r Result) {
+func fail(e *view.PastSync, r Result, mode kernel.Mode) {
 	switch {
 	case r.Skipped:
 		e.Skipped++
 	case r.failed():
 		if e.Failures.Count++; e.Failures.Count <= maxFailures {
-			e.Failures.Items = append(e.Failures.Items, view.Failure{Operation: journal.Text(r.Op.String()), Error: journal.Text(r.Err.Error())})
+			e.Failures.Items = append(e.Failures.Items, view.Failure{Operation: journal.Text(r.Op.In(mode)), Error: journal.Text(r.Err.Error())})
 		}
 	}
 }
@@ -95,6 +95,8 @@ func planeOf(kind kernel.Kind, mode kernel.Mode) string {
 		return "sysctl"
 	case kind == kernel.KindServer || kind == kernel.KindDestination || kind == kernel.KindTimeouts:
 		return mode.DataPlane()
+	case mode == kernel.Userspace:
+		return mode.DataPlane() // sets are in the process, too
 	case mode.RulesInNFTables():
 		return "nftables"
 	case kind == kernel.KindRules:

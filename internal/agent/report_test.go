@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,27 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		r = w.lastReport()
 		if served, reported := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !reported || served.Service != nil || r.VirtualServers != 0 {
 			t.Errorf("after the Service's deletion, the report has served %+v (present: %t) and %d virtual servers", served, reported, r.VirtualServers)
+		}
+	})
+}
+
+// TestLogInUserspace: in user space, the log names neither addresses, nor IPVS, nor sets of the kernel: there are none.
+func TestLogInUserspace(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.config.Compile.Mode = kernel.Userspace
+		w.start()
+		w.put(compiletest.Service("web", "10.96.0.1", "10.244.0.1"))
+		found := false
+		for _, line := range w.logs.All() {
+			found = found || line.Message == "add endpoint 10.244.0.1:8080 of port 10.96.0.1:80/tcp, weight 1"
+			for _, command := range []string{"ip addr", "ipvsadm", "ipset"} {
+				if strings.Contains(line.Message, command) {
+					t.Errorf("logged %q", line.Message)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("the log lacks the endpoint: %v", w.logs.All())
 		}
 	})
 }

@@ -222,6 +222,8 @@ func (s *Compiled) schedulerOrigin(inForce string) string {
 	asked, chosen := s.service.Balancing.Scheduler, s.chosenScheduler
 	origin := byNode
 	switch {
+	case s.mode == kernel.Userspace:
+		return "the agent's process, which has no other"
 	case asked != "" && asked != chosen:
 		origin += s.whyNot(asked)
 	case asked == "" && chosen != s.nodeScheduler:

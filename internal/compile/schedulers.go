@@ -1,10 +1,19 @@
 package compile
 
-import "github.com/kube-ipvs/kube-ipvs/internal/model"
+import (
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// inProcess is how the agent's process balances in user space: by weighted round robin.
+const inProcess = "wrr"
 
 // chosenScheduler returns the scheduler that the Service names. It returns the node's scheduler if the Service names none, if the kernel lacks that
-// scheduler, or if its tables would be too large.
+// scheduler, or if its tables would be too large. In user space, there is only one.
 func chosenScheduler(svc *model.Service, n *nodeContext) string {
+	if n.Mode == kernel.Userspace {
+		return inProcess
+	}
 	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
 		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
 			return name

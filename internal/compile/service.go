@@ -30,6 +30,7 @@ type Compiled struct {
 	decisions []decision
 	// chosenScheduler is the scheduler before weights are considered. nodeScheduler is the node's configured scheduler.
 	chosenScheduler, nodeScheduler string
+	mode                           kernel.Mode
 	node                           string
 	refusedEndpoints               refusals
 	// lists is nil if the Service has only one EndpointSlice.
@@ -63,7 +64,7 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 		rejected: claims.rejected, atNodes: claims.atNodes, overShare: claims.overShare,
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
-	c.node, c.refusedEndpoints = n.NodeName, refused
+	c.mode, c.node, c.refusedEndpoints = n.Mode, n.NodeName, refused
 	health, problems := wonHealthPort(svc, c.wide, n, refused)
 	c.health, c.problems = health, slices.Concat(c.rejected, endpointProblems(svc, refused), problems)
 	to, ready := slicePortsOf(svc), readinesses(nil)

@@ -138,6 +138,23 @@ func TestLackingInUserspace(t *testing.T) {
 	}
 }
 
+// TestSchedulerInUserspace: every virtual server has the scheduler of the agent's process, and no flags of another one.
+func TestSchedulerInUserspace(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5")
+	for _, asked := range []string{"", "rr", "wrr", "sh"} {
+		svc.Balancing.Scheduler = asked
+		c := inMode(kernel.Userspace, svc)
+		if got := fmt.Sprint(described(c, svc.ID)[0].Settings[0]); got != "{scheduler wrr the agent's process, which has no other}" {
+			t.Errorf("scheduler %q: described as %s", asked, got)
+		}
+		for _, s := range c.Forwarded(svc.ID) {
+			if s.Scheduler != "wrr" || s.Flags != 0 {
+				t.Errorf("scheduler %q: %s", asked, s.Server.String())
+			}
+		}
+	}
+}
+
 // TestProxyProtocol: only the agent's process sends the header, and only over TCP. Elsewhere it is a Problem with a
 // remedy, and the port works without it.
 func TestProxyProtocol(t *testing.T) {

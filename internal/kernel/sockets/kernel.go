@@ -27,7 +27,7 @@ type Config struct {
 
 // Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit and Summarize.
 type Kernel struct {
-	*Table
+	*table
 	link    *link
 	node    *netdev.Backend
 	sysctls []string
@@ -58,7 +58,7 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, errors.Join(err, node.Close(), auditor.Close())
 	}
 	f := forward.New(cfg.Limits)
-	k.Table = newTable(f, cfg.Policy)
+	k.table = newTable(f, cfg.Policy)
 	f.OpenIn(func(at netip.AddrPort, open func()) {
 		if slices.Contains(k.nodeAddresses(), at.Addr()) {
 			open()
@@ -103,7 +103,7 @@ func (k *Kernel) read(ctx context.Context, node *netdev.Backend) (*kernel.State,
 	if s.Device, s.Addresses, err = k.link.read(); err != nil {
 		return nil, err
 	}
-	k.Table.Read(s)
+	k.table.Read(s)
 	return s, nil
 }
 
@@ -116,7 +116,7 @@ func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differe
 		k.comparer = kernel.Comparer{}
 		return nil, err
 	}
-	d := k.comparer.Compare(fresh, asked, k.Table.Lookup(asked.Limited))
+	d := k.comparer.Compare(fresh, asked, k.table.Lookup(asked.Limited))
 	d.Node, _ = k.auditor.Node(ctx) // the agent's loop reads it again, and reports the error
 	return d, nil
 }
@@ -128,7 +128,7 @@ func (k *Kernel) Summarize(ctx context.Context, sample kernel.Sample) (*kernel.S
 	if s.Sysctls, err = k.auditor.ReadSysctls(ctx, k.sysctls); err != nil {
 		return nil, err
 	}
-	k.Table.Summarize(sample, s)
+	k.table.Summarize(sample, s)
 	return s, nil
 }
 
@@ -149,7 +149,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 				errs = append(errs, k.link.apply(op))
 			}
 		default:
-			errs = append(errs, k.Table.Apply(ctx, ops[:n])...)
+			errs = append(errs, k.table.Apply(ctx, ops[:n])...)
 		}
 		ops = ops[n:]
 	}
@@ -176,12 +176,12 @@ func partOf(op kernel.Op) part {
 
 // Lookup implements the agent's interface.
 func (k *Kernel) Lookup(_ context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	return k.Table.Lookup(keys), nil
+	return k.table.Lookup(keys), nil
 }
 
 // LookupMembers implements the agent's interface.
 func (k *Kernel) LookupMembers(_ context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
-	return k.Table.LookupMembers(members), nil
+	return k.table.LookupMembers(members), nil
 }
 
 // HasDevice implements the agent's interface.
@@ -194,7 +194,7 @@ func (k *Kernel) HasDevice(context.Context) (bool, error) {
 func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := k.node.NodeAddresses(ctx)
 	if err == nil {
-		k.Table.SetNode(addrs)
+		k.table.SetNode(addrs)
 	}
 	return addrs, err
 }
@@ -205,7 +205,7 @@ func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) { return k
 // Listeners implements the agent's interface. It leaves out the table's own node ports.
 func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) {
 	all, err := k.node.Listeners()
-	for _, key := range k.Table.keys() {
+	for _, key := range k.table.keys() {
 		delete(all, key)
 	}
 	return all, err

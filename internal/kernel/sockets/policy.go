@@ -21,7 +21,7 @@ type Policy struct {
 }
 
 // serve opens, changes or closes a port. Open TCP connections of a closed port continue.
-func (t *Table) serve(key kernel.ServerKey) error {
+func (t *table) serve(key kernel.ServerKey) error {
 	at := listenAt(key)
 	s, exists := t.servers[key]
 	clients, open := t.admitted(key)
@@ -48,7 +48,7 @@ func listenAt(key kernel.ServerKey) forward.Listen {
 
 // admitted returns the ranges of the clients that a port admits; nil means every client. It returns false if the port
 // admits nobody.
-func (t *Table) admitted(key kernel.ServerKey) (clients []netip.Prefix, open bool) {
+func (t *table) admitted(key kernel.ServerKey) (clients []netip.Prefix, open bool) {
 	if t.inAny(t.policy.Closed, key) {
 		return nil, false
 	}
@@ -67,7 +67,7 @@ func (t *Table) admitted(key kernel.ServerKey) (clients []netip.Prefix, open boo
 }
 
 // inside returns the clients that are inside the cluster. There may be none; admitted then closes the port.
-func (t *Table) inside() []netip.Prefix {
+func (t *table) inside() []netip.Prefix {
 	clients := slices.Clone(t.policy.Pods)
 	for _, addr := range t.nodeAddresses() {
 		clients = append(clients, netip.PrefixFrom(addr, addr.BitLen()))
@@ -78,7 +78,7 @@ func (t *Table) inside() []netip.Prefix {
 // SetNode sets the node's own addresses. Ports at addresses that the node has gained or lost are opened again, because
 // they belong in the other network namespace. A port that cannot be opened is missing in the table, so the next audit
 // repairs it.
-func (t *Table) SetNode(addrs []netip.Addr) {
+func (t *table) SetNode(addrs []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.nodeAddresses()
@@ -98,13 +98,13 @@ func (t *Table) SetNode(addrs []netip.Addr) {
 	}
 }
 
-func (t *Table) inAny(sets []string, key kernel.ServerKey) bool {
+func (t *table) inAny(sets []string, key kernel.ServerKey) bool {
 	e := kernel.Element{Addr: key.Addr.Addr(), Protocol: key.Protocol, Port: key.Addr.Port()}
 	return slices.ContainsFunc(sets, func(name string) bool { _, in := t.members[name][e]; return in })
 }
 
 // allowed returns the ranges of a firewalled port, sorted.
-func (t *Table) allowed(key kernel.ServerKey) (ranges []netip.Prefix) {
+func (t *table) allowed(key kernel.ServerKey) (ranges []netip.Prefix) {
 	for _, name := range t.policy.Allowed {
 		for e := range t.members[name] {
 			if e.Addr == key.Addr.Addr() && e.Protocol == key.Protocol && e.Port == key.Addr.Port() {

@@ -15,9 +15,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Table contains virtual servers and sets. A virtual server exists only while its port is as it should be: open if it
+// table contains virtual servers and sets. A virtual server exists only while its port is as it should be: open if it
 // has an endpoint for new clients and no set closes it. Its methods are safe for concurrent use.
-type Table struct {
+type table struct {
 	forwarder *forward.Forwarder
 	policy    Policy
 
@@ -31,29 +31,29 @@ type Table struct {
 }
 
 // newTable returns an empty table.
-func newTable(forwarder *forward.Forwarder, policy Policy) *Table {
-	return &Table{
+func newTable(forwarder *forward.Forwarder, policy Policy) *table {
+	return &table{
 		forwarder: forwarder, policy: policy, servers: map[kernel.ServerKey]kernel.ObservedServer{},
 		sets: map[string]kernel.Set{}, members: map[string]map[kernel.Element]struct{}{},
 	}
 }
 
 // nodeAddresses returns the node's own addresses.
-func (t *Table) nodeAddresses() []netip.Addr {
+func (t *table) nodeAddresses() []netip.Addr {
 	if all := t.node.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-func (t *Table) keys() []kernel.ServerKey {
+func (t *table) keys() []kernel.ServerKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.servers))
 }
 
 // Read adds the table to a state.
-func (t *Table) Read(s *kernel.State) {
+func (t *table) Read(s *kernel.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.Servers, s.Sets = maps.Clone(t.servers), maps.Clone(t.sets)
@@ -64,7 +64,7 @@ func (t *Table) Read(s *kernel.State) {
 }
 
 // Summarize adds the table to a summary.
-func (t *Table) Summarize(sample kernel.Sample, s *kernel.Summary) {
+func (t *table) Summarize(sample kernel.Sample, s *kernel.Summary) {
 	s.Servers, s.Members = t.Lookup(sample.Servers), t.LookupMembers(sample.Members)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *Table) Summarize(sample kernel.Sample, s *kernel.Summary) {
 }
 
 // Lookup returns the given virtual servers that exist.
-func (t *Table) Lookup(keys []kernel.ServerKey) map[kernel.ServerKey]kernel.ObservedServer {
+func (t *table) Lookup(keys []kernel.ServerKey) map[kernel.ServerKey]kernel.ObservedServer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := map[kernel.ServerKey]kernel.ObservedServer{}
@@ -93,7 +93,7 @@ func (t *Table) Lookup(keys []kernel.ServerKey) map[kernel.ServerKey]kernel.Obse
 }
 
 // LookupMembers returns the given members that exist.
-func (t *Table) LookupMembers(members []kernel.Member) map[kernel.Member]struct{} {
+func (t *table) LookupMembers(members []kernel.Member) map[kernel.Member]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := map[kernel.Member]struct{}{}
@@ -108,7 +108,7 @@ func (t *Table) LookupMembers(members []kernel.Member) map[kernel.Member]struct{
 // Apply tries every operation in order and returns one result per operation: an error or nil. Ports open, change and
 // close after the last operation. If a port cannot be opened, its virtual server is removed, and each operation on the
 // port returns the error.
-func (t *Table) Apply(ctx context.Context, ops []kernel.Op) []error {
+func (t *table) Apply(ctx context.Context, ops []kernel.Op) []error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	errs := make([]error, len(ops))
@@ -132,14 +132,14 @@ func (t *Table) Apply(ctx context.Context, ops []kernel.Op) []error {
 	}
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = fmt.Errorf("%s: %w", ops[i], err)
+			errs[i] = fmt.Errorf("%s: %w", ops[i].In(kernel.Userspace), err)
 		}
 	}
 	return errs
 }
 
 // apply returns the port that the operation affects; zero if none.
-func (t *Table) apply(op kernel.Op) (kernel.ServerKey, error) {
+func (t *table) apply(op kernel.Op) (kernel.ServerKey, error) {
 	switch obj := op.Object.(type) {
 	case kernel.Set:
 		return kernel.ServerKey{}, t.applySet(op.Verb, obj)
@@ -155,7 +155,7 @@ func (t *Table) apply(op kernel.Op) (kernel.ServerKey, error) {
 	return kernel.ServerKey{}, errors.ErrUnsupported
 }
 
-func (t *Table) applySet(verb kernel.Verb, set kernel.Set) error {
+func (t *table) applySet(verb kernel.Verb, set kernel.Set) error {
 	_, exists := t.sets[set.Name]
 	switch {
 	case verb == kernel.Delete:
@@ -174,7 +174,7 @@ func (t *Table) applySet(verb kernel.Verb, set kernel.Set) error {
 	return nil
 }
 
-func (t *Table) applyMember(verb kernel.Verb, m kernel.Member) (kernel.ServerKey, error) {
+func (t *table) applyMember(verb kernel.Verb, m kernel.Member) (kernel.ServerKey, error) {
 	members, exists := t.members[m.Set]
 	switch {
 	case verb == kernel.Delete:
@@ -190,7 +190,7 @@ func (t *Table) applyMember(verb kernel.Verb, m kernel.Member) (kernel.ServerKey
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol}, nil
 }
 
-func (t *Table) applyServer(verb kernel.Verb, s kernel.Server) error {
+func (t *table) applyServer(verb kernel.Verb, s kernel.Server) error {
 	old, exists := t.servers[s.Key]
 	switch {
 	case verb == kernel.Delete:
@@ -205,7 +205,7 @@ func (t *Table) applyServer(verb kernel.Verb, s kernel.Server) error {
 	return nil
 }
 
-func (t *Table) applyDestination(verb kernel.Verb, d kernel.ServerDestination) error {
+func (t *table) applyDestination(verb kernel.Verb, d kernel.ServerDestination) error {
 	s, exists := t.servers[d.Server]
 	if !exists {
 		if verb == kernel.Delete {

@@ -23,7 +23,7 @@ var policy = Policy{
 
 type world struct {
 	*testing.T
-	*Table
+	*table
 	key kernel.ServerKey
 }
 

@@ -60,6 +60,24 @@ func TestCleanupOfUserspace(t *testing.T) {
 	}
 }
 
+// TestCleanupWithoutAKernel: on a machine that lacks what the other data planes need, cleanup still removes what an agent in
+// user space has left, and reports what it could not examine.
+func TestCleanupWithoutAKernel(t *testing.T) {
+	s := newMachine(t)
+	s.leftLink = true
+	s.Open = func(*config.Settings, preflight.Choice, *zap.Logger) (daemon.Kernel, kernel.Ports, error) {
+		return nil, kernel.Ports{}, errors.New("no nftables")
+	}
+	if _, stderr, status := s.call(t, withFlags("cleanup")...); status != 1 || s.leftLink || !strings.Contains(stderr, "removed kube-ipvs0") || !strings.Contains(stderr, "no nftables") {
+		t.Errorf("status %d, %s, left %t", status, stderr, s.leftLink)
+	}
+	s.leftLink = true
+	s.TryLock = func() (func(), error) { return nil, errors.New("an agent is running") }
+	if _, stderr, status := s.call(t, withFlags("cleanup")...); status != 1 || !s.leftLink {
+		t.Errorf("beside an agent: status %d, %s, left %t", status, stderr, s.leftLink)
+	}
+}
+
 // TestCleanupCommand covers a dry run, --keep-services and a full cleanup, each in every output format.
 func TestCleanupCommand(t *testing.T) {
 	served := newStage(t)

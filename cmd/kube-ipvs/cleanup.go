@@ -86,11 +86,9 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 		if c.Plan.Len() > 0 {
 			sayNFTables(cmd, node)
 		}
-		err := how.finish(cmd, c, refusal)
-		if refusal != nil && !how.DryRun {
-			return err
-		}
-		return errors.Join(err, how.removeLink(cmd.ErrOrStderr(), m), how.releasePorts(cmd.ErrOrStderr(), m)) // also if another object could not be removed
+		return how.finish(cmd, c, refusal)
+	}, func() error {
+		return errors.Join(how.removeLink(cmd.ErrOrStderr(), m), how.releasePorts(cmd.ErrOrStderr(), m))
 	})
 }
 

@@ -18,9 +18,10 @@ import (
 // Cleaning contains the options of Clean.
 type Cleaning struct{ DryRun, KeepServices bool }
 
-// Clean plans the removal of all kube-ipvs objects, and passes the plan to act. If the removal must not run, it also passes the reason. Unless this
-// is a dry run, no agent can start until act returns.
-func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error) error {
+// Clean plans the removal of all kube-ipvs objects, and passes the plan to act. If the removal must not run, it also passes the reason. Then it calls
+// rest, which removes what no plan contains, unless the removal must not run; also if the plan failed, for example because the machine has neither
+// iptables nor nftables. Unless this is a dry run, no agent can start until both have returned.
+func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error, rest func() error) error {
 	leave, refusal := m.TryLock()
 	if refusal != nil {
 		leave, refusal = func() {}, fmt.Errorf("%w; stop it first, because it would recreate everything", refusal)
@@ -33,21 +34,32 @@ func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Clea
 	default:
 		defer leave()
 	}
+	refusal, err := m.cleanKernel(ctx, settings, how, refusal, log, act)
+	if refusal != nil && !how.DryRun {
+		return err
+	}
+	return errors.Join(err, rest()) // also if another object could not be removed
+}
+
+// cleanKernel returns why the removal must not run.
+func (m *Machine) cleanKernel(
+	ctx context.Context, settings *config.Settings, how Cleaning, refusal error, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error,
+) (refused, err error) {
 	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // also opens a machine that cannot serve Services
 	if err != nil {
-		return err
+		return refusal, err
 	}
 	defer node.Close(log)
 	c, err := agent.NewCleanup(ctx, node.Config(settings), node.Kernel)
 	if err != nil {
-		return err
+		return refusal, err
 	}
 	if how.KeepServices {
 		c.KeepServices()
 	} else if refusal == nil {
 		refusal = m.besideKubeProxy(ctx, c.KubeProxyRules)
 	}
-	return act(node, c, refusal)
+	return refusal, act(node, c, refusal)
 }
 
 // CleanLeftovers plans the removal of kube-proxy's leftovers, and passes the plan to act. If the removal must not run, it also passes the reason. It

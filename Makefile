@@ -57,7 +57,7 @@ race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing, and makes tests take five times as long. A test keeps this list
 # complete. The longest come first.
-concurrent := ./cmd/kubectl-ipvs ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/bundle ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/kernel/nft/wire ./internal/kernel/sockets ./internal/lastknown ./internal/localports ./internal/loopback ./internal/machine ./internal/status ./internal/telemetry ./internal/ui ./internal/ui/node ./cmd/kube-ipvs
+concurrent := ./cmd/kubectl-ipvs ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/bundle ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/kernel/nft/wire ./internal/kernel/ownthread ./internal/kernel/sockets ./internal/lastknown ./internal/localports ./internal/loopback ./internal/machine ./internal/status ./internal/telemetry ./internal/ui ./internal/ui/node ./cmd/kube-ipvs
 
 .PHONY: check
 check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root

@@ -158,12 +158,13 @@ var layers = map[string]layer{
 	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: parses requests and prints values"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/sockets": {
-		ours: []string{"forward", "inet", "kernel", "kernel/netdev"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/unix"},
+		ours: []string{"forward", "inet", "kernel", "kernel/netdev", "kernel/ownthread"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/unix"},
 		why: "virtual servers as listeners, sets that decide which clients they admit, and the namespace in which they listen",
 	},
+	"kernel/ownthread": {others: []string{"golang.org/x/sys/unix"}, why: "a thread, and nothing else"},
 	"kernel/live": {
 		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nft",
-			"kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch", "kernel/sockopt"},
+			"kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch", "kernel/ownthread", "kernel/sockopt"},
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},

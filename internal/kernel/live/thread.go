@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ownthread"
 )
 
 // thread runs jobs one at a time on a dedicated OS thread. Closing the channel ends the thread.
@@ -29,12 +30,11 @@ func newThreadAt(nice int) (thread, error) {
 	}
 	defer ns.Close()
 	t, ready := make(thread), make(chan error)
-	go t.work(ns, nice, ready)
+	ownthread.Go(func() { t.work(ns, nice, ready) }) // it may be in a different namespace than the rest of the process
 	return t, <-ready
 }
 
 func (t thread) work(ns *os.File, nice int, ready chan<- error) {
-	runtime.LockOSThread() // never unlocked: the thread may be in a different namespace than the rest of the process
 	if err := enter(ns); err != nil {
 		ready <- err
 		return

@@ -11,5 +11,5 @@
 // Node ports are listeners on the node itself. When the process ends, the kernel removes the namespace, and with it
 // kube-ipvs0 and the routes.
 //
-// May import: kernel, kernel/netdev, forward, inet, vishvananda/netlink, x/sys/unix.
+// May import: kernel, kernel/netdev, kernel/ownthread, forward, inet, vishvananda/netlink, x/sys/unix.
 package sockets

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,6 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ownthread"
 )
 
 // innerLink is the end of the veth pair in the namespace. The other end is kube-ipvs0.
@@ -37,26 +37,15 @@ type namespace struct {
 
 func openNamespace(families []inet.Family) (*namespace, error) {
 	n, opened := &namespace{families: families, jobs: make(chan func())}, make(chan error)
-	go n.work(opened)
+	ownthread.Go(func() { n.work(opened) })
 	if err := <-opened; err != nil {
 		return nil, fmt.Errorf("create a network namespace: %w", err)
 	}
 	return n, nil
 }
 
-// work runs jobs on a thread that stays in the namespace. Ending the goroutine ends the thread.
+// work runs jobs on a thread that stays in the namespace.
 func (n *namespace) work(opened chan<- error) {
-	runtime.LockOSThread()
-	if unix.Gettid() == unix.Getpid() { // the main thread never ends, and /proc/self shows its namespace
-		ended := make(chan struct{})
-		go func() { // on another thread, because this one is locked until then
-			defer close(ended)
-			n.work(opened)
-		}()
-		<-ended
-		runtime.UnlockOSThread()
-		return
-	}
 	err := n.setUp()
 	if opened <- err; err != nil {
 		return

@@ -93,7 +93,7 @@ func preflightNode(ctx context.Context, m Machine, settings *config.Settings, lo
 
 // errNoKernel is the error of commands that read or write the kernel.
 var errNoKernel = errors.New("with --data-plane=userspace, the agent has no rules or virtual servers in the kernel; " +
-	"to remove a leftover kube-ipvs0, or objects of another data plane, use --data-plane=auto")
+	"kube-ipvs plan -f shows what it would serve; to remove a leftover kube-ipvs0, or objects of another data plane, use --data-plane=auto")
 
 // OpenAnyNode opens this machine, whether or not it can serve Services.
 func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
@@ -154,18 +154,31 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 }
 
 func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
-	if chosen.Mode == kernel.Userspace {
-		return openSockets(settings, chosen, log)
+	for family, why := range chosen.Without {
+		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
 	}
+	open := openLive
+	if chosen.Mode == kernel.Userspace {
+		open = openSockets
+	}
+	k, err := open(settings, chosen, log)
+	if err != nil {
+		return nil, kernel.Ports{}, err
+	}
+	ports, err := live.LocalPorts()
+	if err != nil {
+		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
+	}
+	return k, ports, nil
+}
+
+func openLive(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, error) {
 	if chosen.Mode.NFTablesBalances() {
 		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits or counts",
 			zap.String("because", chosen.WhyDataPlane))
 	}
 	log.Info("keeping sets and rules in "+chosen.RulesName(), zap.String("because", chosen.WhyRules), zap.String("version", chosen.Version),
 		zap.Stringers("families", chosen.Families))
-	for family, why := range chosen.Without {
-		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
-	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix,
 		Chains:    compile.Chains,
@@ -177,13 +190,9 @@ func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap
 		Records:   records(chosen.Families),
 	})
 	if err != nil {
-		return nil, kernel.Ports{}, fmt.Errorf("open this node's kernel: %w", err)
+		return nil, fmt.Errorf("open this node's kernel: %w", err)
 	}
-	ports, err := live.LocalPorts()
-	if err != nil {
-		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
-	}
-	return k, ports, nil
+	return k, nil
 }
 
 func records(families []inet.Family) (all []live.Records) {

@@ -9,17 +9,12 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 // openSockets opens a kernel that serves Services in this process, at their addresses.
-func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
-	for family, why := range chosen.Without {
-		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
-	}
+func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, error) {
 	admission, compiled := compile.AdmissionOf(chosen.Families), settings.Compile()
 	if len(compiled.Local.CIDRs) == 0 {
 		log.Warn("the ranges of pods are unknown, so pods count as outside the cluster: with the external traffic policy Local, node ports and load " +
@@ -33,11 +28,7 @@ func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Lo
 		},
 	})
 	if err != nil {
-		return nil, kernel.Ports{}, fmt.Errorf("open the data plane in user space: %w", err)
+		return nil, fmt.Errorf("open the data plane in user space: %w", err)
 	}
-	ports, err := live.LocalPorts()
-	if err != nil {
-		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
-	}
-	return k, ports, nil
+	return k, nil
 }

@@ -46,19 +46,25 @@ func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choic
 	)
 }
 
+// capability is a capability of a process. problem is what does not work without it.
+type capability struct {
+	bit           uint
+	name, problem string
+}
+
 func lackingCapabilities(f facts, mode kernel.Mode) []finding.Finding {
-	var found []finding.Finding
-	for _, c := range []struct {
-		bit     int
-		name    string
-		problem string
-	}{
-		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent can neither read nor change kernel state"},
-		{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"},
-	} {
-		if f.capabilities&(1<<c.bit) == 0 && !(mode.RulesInNFTables() && c.bit == unix.CAP_NET_RAW) {
-			found = append(found, broken("capability "+c.name, c.problem,
-				"run as root, or add "+c.name+" to the container's securityContext.capabilities.add"))
+	needed := []capability{{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent can neither read nor change kernel state"}}
+	if !mode.RulesInNFTables() {
+		needed = append(needed, capability{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"})
+	}
+	return lackingOf(needed, f.capabilities, "run as root, or add %s to the container's securityContext.capabilities.add")
+}
+
+// lackingOf returns a finding for each missing capability. The remedy may contain %s for its name.
+func lackingOf(needed []capability, had uint64, remedy string) (found []finding.Finding) {
+	for _, c := range needed {
+		if had&(1<<c.bit) == 0 {
+			found = append(found, broken("capability "+c.name, c.problem, strings.ReplaceAll(remedy, "%s", c.name)))
 		}
 	}
 	return found

@@ -10,13 +10,10 @@ import (
 )
 
 // processCapabilities are what the agent's process needs to serve Services at their addresses.
-var processCapabilities = []struct {
-	bit           uint
-	name, problem string
-}{
-	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "the agent cannot create the network namespace in which it listens at virtual addresses"},
-	{unix.CAP_NET_ADMIN, "NET_ADMIN", "the agent cannot create kube-ipvs0 and routes"},
-	{unix.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", "the agent cannot listen at ports below 1024"},
+var processCapabilities = []capability{
+	{unix.CAP_SYS_ADMIN, "SYS_ADMIN", "missing; the agent cannot create the network namespace in which it listens at virtual addresses"},
+	{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent cannot create kube-ipvs0 and routes"},
+	{unix.CAP_NET_BIND_SERVICE, "NET_BIND_SERVICE", "missing; the agent cannot listen at ports below 1024"},
 }
 
 // inProcess returns the result for a process that serves Services at their addresses. It tries what the agent needs.
@@ -28,13 +25,7 @@ func inProcess() Result {
 	if !hasIPv6() {
 		r.Families, r.Without[inet.IPv6] = []inet.Family{inet.IPv4}, iptables.ErrNoIPv6
 	}
-	had := capabilities()
-	for _, c := range processCapabilities {
-		if had&(1<<c.bit) == 0 {
-			r.Findings = append(r.Findings, broken("capability "+c.name, c.problem, "run the agent as root"))
-		}
-	}
-	if len(r.Findings) > 0 {
+	if r.Findings = lackingOf(processCapabilities, capabilities(), "run the agent as root"); len(r.Findings) > 0 {
 		return r
 	}
 	if err := sockets.Probe(r.Families); err != nil {

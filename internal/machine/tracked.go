@@ -73,12 +73,18 @@ func (t tally) add(c tracked) {
 
 // store sets the connection counts of the destinations. It ignores connections to removed endpoints: nftables keeps no destination for them.
 func (t tally) store(servers map[kernel.ServerKey]kernel.ObservedServer) {
-	for at, counted := range t {
-		server := servers[at.server]
+	concerned := map[kernel.ServerKey]struct{}{}
+	for at := range t {
+		concerned[at.server] = struct{}{}
+	}
+	for key := range concerned {
+		server := servers[key]
 		server.Destinations = slices.Clone(server.Destinations)
-		if i := destination(server, at.endpoint); i >= 0 {
-			server.Destinations[i].Stats = counted
+		for i, d := range server.Destinations {
+			if counted, is := t[tallied{key, d.Addr}]; is {
+				server.Destinations[i].Stats = counted
+			}
 		}
-		servers[at.server] = server
+		servers[key] = server
 	}
 }

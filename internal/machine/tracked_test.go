@@ -10,6 +10,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
+// TestTallyOfALargeService: the counts of all endpoints are stored in one pass.
+func TestTallyOfALargeService(t *testing.T) {
+	key, counts := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, tally{}
+	server := kernel.ObservedServer{Server: kernel.Server{Key: key}}
+	for i := range 1000 {
+		endpoint := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 8080)
+		server.Destinations = append(server.Destinations, kernel.ObservedDestination{Destination: kernel.Destination{Addr: endpoint}})
+		counts.add(tracked{kernel.Connection{Destination: endpoint, State: "ESTABLISHED"}, key})
+	}
+	servers := map[kernel.ServerKey]kernel.ObservedServer{key: server}
+	if n := testing.AllocsPerRun(1, func() { counts.store(servers) }); n > 10 {
+		t.Errorf("%v allocations for 1,000 endpoints", n)
+	}
+}
+
 func TestTally(t *testing.T) {
 	at := netip.MustParseAddrPort
 	server := func(addr string, endpoints ...string) (s kernel.ObservedServer) {

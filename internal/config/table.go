@@ -170,7 +170,7 @@ var table = []setting{
 			"localhost (127.0.0.1 and ::1), and all (all except loopback addresses, the default)"},
 	{path: "reserveNodePorts", flag: "reserve-node-ports", byDefault: "true", applies: afterRestart,
 		value: func(s *Settings) value { return boolean(&s.ReserveNodePorts) },
-		meaning: "with IPVS or in user space, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
+		meaning: "with IPVS, or in user space at the addresses of Services, add the node ports in net.ipv4.ip_local_port_range to net.ipv4.ip_local_reserved_ports, " +
 			"so that this node's own connections do not use them as source ports"},
 	forwardAddresses,
 	{path: "forward.maxConnections", flag: "forward-max-connections", byDefault: "8192", applies: afterRestart,

@@ -69,7 +69,7 @@ var layers = map[string]layer{
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop accesses sources and kernel through interfaces, so that tests can replace them",
 	},
-	"forward": {why: "copies bytes between sockets; independent of Services and kernel objects"},
+	"forward": {others: []string{"golang.org/x/sys/unix"}, why: "copies bytes between sockets; independent of Services and kernel objects"},
 	"localports": {
 		ours: []string{"kernel", "model", "rundir"},
 		why:  "receives ports from the loop's Reports, so that a sysctl or a file cannot delay the loop",

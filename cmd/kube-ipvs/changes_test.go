@@ -264,6 +264,16 @@ func TestPlanOfTheKernel(t *testing.T) {
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
 }
 
+// TestPlanBesideUserspace: the kernel has nothing of an agent in user space, so plan does not claim that everything is missing.
+func TestPlanBesideUserspace(t *testing.T) {
+	s := newMachine(t)
+	s.leftLink = true
+	out, stderr, status := s.call(t, withFlags("plan", "--manifests", "testdata/inspect")...)
+	if status != 1 || out != "" || !strings.Contains(stderr, "`kube-ipvs status`") {
+		t.Errorf("status %d, %s\n%s", status, stderr, out)
+	}
+}
+
 // TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as the address of this node's gateway.
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)

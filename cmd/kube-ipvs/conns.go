@@ -17,8 +17,9 @@ func newConns(m *machine.Machine) *cobra.Command {
 		Use:   "conns [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the connections through this node's virtual servers, by Service",
 		Long: `conns lists the connections that IPVS currently tracks, with the Service and the pod of each connection.
-Where nftables balances, it lists those that conntrack translates to an endpoint. Lines with the state AFFINITY
-are not connections: each of them binds a client to an endpoint.`,
+Where nftables balances, it lists those that conntrack translates to an endpoint, and in user space, those that
+the agent's process forwards. Lines with the state AFFINITY are not connections: each of them binds a client to
+an endpoint.`,
 		Example: `  kube-ipvs conns
   kube-ipvs conns default/web -o wide`,
 		Args: cobra.MaximumNArgs(1),
@@ -27,7 +28,7 @@ are not connections: each of them binds a client to an endpoint.`,
 			if err != nil {
 				return err
 			}
-			connections, err := m.Connections(cmd.Context(), services.Selects())
+			connections, err := m.Connections(cmd.Context(), l.socket, services.Selects())
 			if err != nil {
 				return err
 			}

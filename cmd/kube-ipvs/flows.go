@@ -75,6 +75,9 @@ line with the event LOST. flows shows the name of a client's pod only if the pod
 }
 
 func (f *flowCommand) run() error {
+	if err := f.machine.InProcess(); err != nil {
+		return fmt.Errorf("%w, so connection tracking does not know the endpoints; run `kube-ipvs conns` to see open connections", err)
+	}
 	if err := f.learn(true); err != nil {
 		return err
 	}

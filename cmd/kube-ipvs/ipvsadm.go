@@ -26,8 +26,9 @@ func newIPVSADM(m *machine.Machine) *cobra.Command {
 		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
 		Short: "Show virtual servers as ipvsadm does",
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
-changes nothing, and rejects the options that change virtual servers. Where nftables balances connections,
-it says so on stderr, because IPVS then has no virtual servers of the agent.`,
+changes nothing, and rejects the options that change virtual servers. Where nftables or the
+agent's process balances connections, it says so on stderr, because IPVS then has no virtual servers of the
+agent.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,

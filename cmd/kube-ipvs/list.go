@@ -69,7 +69,7 @@ func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []stri
 	if err != nil {
 		return list, err
 	}
-	list, unread, err := m.Services(cmd.Context(), v, strings.Join(args, ""))
+	list, unread, err := m.Services(cmd.Context(), l.socket, v, strings.Join(args, ""))
 	if err != nil {
 		return list, err
 	}

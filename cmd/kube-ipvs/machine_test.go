@@ -128,7 +128,7 @@ func newMachine(t *testing.T) *stage {
 		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
 		FindProcess: func(string, bool) string { return "" },
 		Link:        machine.Link{Exists: func() (bool, error) { return s.leftLink, nil }, Remove: func() error { s.leftLink = false; return nil }},
-		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
+		Counts:      func(context.Context, string) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
 		Measure:     func(context.Context, *doctor.Echo) {},
 		Probe:       func(*doctor.Probed) error { return nil },
@@ -208,7 +208,7 @@ func settingsOf(t *testing.T) *config.Loaded {
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
 // timeless replaces the values in a view that differ between runs.
-func timeless(v *view.View) {
+func timeless(v *view.View, _ agent.Query) {
 	v.Time = noon
 	if v.Agent.LastSync != nil {
 		last := *v.Agent.LastSync

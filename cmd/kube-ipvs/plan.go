@@ -85,6 +85,10 @@ func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 }
 
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
+	if err := m.InProcess(); err != nil {
+		return fmt.Errorf("%w, so there is no kernel state to compare with; run `kube-ipvs status` to see whether the agent has applied all changes, "+
+			"or use -f to see the wanted state", err)
+	}
 	ctx, log := cmd.Context(), daemon.ErrorLog(cmd.ErrOrStderr())
 	node, err := daemon.OpenIdle(ctx, m.Machine, settings, log)
 	if err != nil {

@@ -42,7 +42,7 @@ names the cause and the remedy.`,
 			if err != nil {
 				return err
 			}
-			document := inspect.StatusOf(v, silence, m.Status(cmd.Context()))
+			document := inspect.StatusOf(v, silence, m.Status(cmd.Context(), l.socket))
 			err = inspect.Write(cmd.OutOrStdout(), l.output, document, func(w io.Writer) error { return inspect.PrintStatus(w, document) })
 			switch {
 			case err != nil:

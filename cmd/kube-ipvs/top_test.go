@@ -18,7 +18,7 @@ import (
 func TestTopCommand(t *testing.T) {
 	s := newStage(t)
 	read := uint64(0)
-	s.Counts = func(context.Context) (inspect.Counts, error) {
+	s.Counts = func(context.Context, string) (inspect.Counts, error) {
 		read++
 		counts := inspect.Counts{}
 		for key := range s.Kernel(t.Context(), machine.Look{}).Servers {
@@ -47,7 +47,7 @@ func topFails(t *testing.T, s *stage) {
 			t.Errorf("%s: status %d, %q, want %q\n%s", line, status, stderr, want, out)
 		}
 	}
-	s.Counts = func(context.Context) (inspect.Counts, error) {
+	s.Counts = func(context.Context, string) (inspect.Counts, error) {
 		return nil, errors.New("nftables balances connections on this node")
 	}
 	if _, stderr, status := s.inspect(t, "top", "-b"); status != 1 || !strings.Contains(stderr, "nftables balances") {

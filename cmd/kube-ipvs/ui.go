@@ -61,7 +61,7 @@ type uiCommand struct {
 }
 
 func (u *uiCommand) run(cmd *cobra.Command) error {
-	n := node.New(node.Sources{View: u.view, Services: u.services, Counts: u.machine.Counts, Explain: u.explain, Doctor: u.doctor})
+	n := node.New(node.Sources{View: u.view, Services: u.services, Counts: u.counts, Explain: u.explain, Doctor: u.doctor})
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	go n.Run(ctx)
@@ -96,8 +96,12 @@ func (u *uiCommand) ask(ctx context.Context, ask agent.Query) (*view.View, strin
 }
 
 func (u *uiCommand) services(ctx context.Context, v *view.View) (inspect.ServiceList, error) {
-	list, _, err := u.machine.Services(ctx, v, "")
+	list, _, err := u.machine.Services(ctx, u.socket, v, "")
 	return list, err
+}
+
+func (u *uiCommand) counts(ctx context.Context) (inspect.Counts, error) {
+	return u.machine.Counts(ctx, u.socket)
 }
 
 func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Explanation, error) {

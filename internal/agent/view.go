@@ -25,6 +25,8 @@ type Query struct {
 	Service model.ServiceID
 	Address netip.Addr
 	History bool
+	// Forwarded also asks for what the agent's process forwards. The loop does not know it.
+	Forwarded bool
 }
 
 // View describes the agent's state between two syncs. The loop only takes a snapshot; the caller's goroutine does the

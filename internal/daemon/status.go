@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -41,8 +42,16 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 	status.NewServer(status.Config{Path: path, View: loop.View, Complete: a.complete, Log: log}).Run(ctx)
 }
 
-func (a *statusServer) complete(v *view.View) {
+// inspectable is the kernel of an agent in user space: only its process knows what it forwards.
+type inspectable interface {
+	Inspect(now time.Time) ([]kernel.TableServer, []kernel.Connection)
+}
+
+func (a *statusServer) complete(v *view.View, ask agent.Query) {
 	loop, node := v.Node, a.nodes.current()
+	if k, is := node.Kernel.(inspectable); is && ask.Forwarded {
+		v.Forwarded = view.ForwardedOf(k.Inspect(time.Now()))
+	}
 	v.Node = view.Node{
 		Name: node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),
 		Mode: node.Mode, DataPlane: node.DataPlane(), Rules: node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // traffic reads the counters of virtual servers for metrics. It has its own socket, so scrapes do not wait for the
@@ -21,7 +23,7 @@ type traffic struct {
 	nodes *nodes
 
 	mu      sync.Mutex
-	servers *ipvs.Backend // nil until IPVS balances, because the other data planes have no counters
+	servers *ipvs.Backend // nil until IPVS balances; nftables has no counters
 }
 
 func openTraffic(settings *config.Settings, nodes *nodes) (*traffic, error) {
@@ -62,11 +64,7 @@ func (t *traffic) telemetry(settings *config.Settings) telemetry.Traffic {
 }
 
 func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKey]telemetry.Counted, error) {
-	servers, err := t.open()
-	if err != nil || servers == nil {
-		return nil, err
-	}
-	all, err := servers.Traffic(ctx, endpoints)
+	all, err := t.readAll(ctx, endpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +80,18 @@ func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKe
 		counted[key] = c
 	}
 	return counted, nil
+}
+
+func (t *traffic) readAll(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
+	if k, is := t.nodes.current().Kernel.(inspectable); is {
+		_, all := view.ForwardedOf(k.Inspect(time.Now())).Observed()
+		return all, nil
+	}
+	servers, err := t.open()
+	if err != nil || servers == nil {
+		return nil, err
+	}
+	return servers.Traffic(ctx, endpoints)
 }
 
 func counters(c kernel.Counters) telemetry.Counters {

@@ -56,6 +56,9 @@ type balancer struct {
 	target  Target
 	credit  []int64 // in the order of target.Endpoints
 	clients *recent[netip.Prefix, record]
+	// total counts all traffic, and endpoints that of each endpoint in target.
+	total     *tally
+	endpoints map[netip.AddrPort]*tally
 }
 
 // record is the endpoint of a client with affinity.
@@ -65,7 +68,23 @@ type record struct {
 }
 
 func newBalancer(t Target) *balancer {
-	return &balancer{target: t, credit: make([]int64, len(t.Endpoints)), clients: newRecent[netip.Prefix, record]()}
+	b := &balancer{
+		target: t, credit: make([]int64, len(t.Endpoints)), clients: newRecent[netip.Prefix, record](),
+		total: &tally{}, endpoints: map[netip.AddrPort]*tally{},
+	}
+	b.countTarget()
+	return b
+}
+
+// countTarget keeps a tally of each endpoint in the target, and of no others.
+func (b *balancer) countTarget() {
+	before := b.endpoints
+	b.endpoints = make(map[netip.AddrPort]*tally, len(b.target.Endpoints))
+	for _, e := range b.target.Endpoints {
+		if b.endpoints[e.Addr] = before[e.Addr]; b.endpoints[e.Addr] == nil {
+			b.endpoints[e.Addr] = &tally{}
+		}
+	}
 }
 
 // set replaces the target and reports whether it has changed. Remaining endpoints keep their credit, so that frequent
@@ -85,6 +104,7 @@ func (b *balancer) set(t Target) bool {
 		sum += int64(e.Weight)
 	}
 	b.target, b.credit = t, make([]int64, len(t.Endpoints))
+	b.countTarget()
 	for i, e := range t.Endpoints {
 		b.credit[i] = min(max(before[e.Addr], -sum), sum) // the weights may have been larger
 	}
@@ -130,18 +150,44 @@ func (b *balancer) eligible(addr netip.AddrPort, tried []netip.AddrPort) bool {
 		slices.ContainsFunc(b.target.Endpoints, func(e Endpoint) bool { return e.Addr == addr && e.Weight > 0 })
 }
 
-// connected records the endpoint of a client with affinity.
-func (b *balancer) connected(from netip.Addr, to netip.AddrPort, now time.Time) {
+// connected counts a connection, and records the endpoint of a client with affinity. It returns the tallies of the
+// connection.
+func (b *balancer) connected(from netip.Addr, to netip.AddrPort, now time.Time) tallies {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	counted := tallies{b.total, b.endpoints[to]}
+	if counted[1] == nil { // the target has changed
+		counted[1] = &tally{}
+	}
+	counted.add(Traffic{Connections: 1})
 	if b.target.Affinity == 0 {
-		return
+		return counted
 	}
 	b.clients.put(b.group(from), record{to, now.Add(b.target.Affinity)})
 	if b.clients.len() > maxClients {
 		oldest, _ := b.clients.oldest()
 		b.clients.remove(oldest)
 	}
+	return counted
+}
+
+// inspect returns the traffic of connections that have ended, and the endpoints of clients with affinity.
+func (b *balancer) inspect(now time.Time) (s Served, clients []Connection) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s = Served{Traffic: b.total.read(), Endpoints: make([]ServedEndpoint, len(b.target.Endpoints))}
+	for i, e := range b.target.Endpoints {
+		s.Endpoints[i] = ServedEndpoint{Endpoint: e, Traffic: b.endpoints[e.Addr].read()}
+	}
+	if b.target.Affinity == 0 {
+		return s, nil
+	}
+	for client, r := range b.clients.all {
+		if now.Before(r.until) && b.eligible(r.endpoint, nil) {
+			clients = append(clients, Connection{Client: netip.AddrPortFrom(client.Addr(), 0), Endpoint: r.endpoint, Expires: r.until.Sub(now)})
+		}
+	}
+	return s, clients
 }
 
 // failed forgets a client's endpoint after it has refused the client's datagrams.

@@ -6,5 +6,5 @@
 //
 // The project does not use an existing Go proxy, because the maintained ones, such as tcpproxy, forward only TCP.
 //
-// May import: the standard library. It depends on neither Services nor kernel objects.
+// May import: the standard library, and x/sys/unix for the kernel's counters. It depends on neither Services nor kernel objects.
 package forward

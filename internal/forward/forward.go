@@ -80,6 +80,7 @@ type Forwarder struct {
 type listener interface {
 	address() netip.AddrPort
 	set(Target)
+	balance() *balancer
 	close() error
 }
 
@@ -127,13 +128,13 @@ func (f *Forwarder) open(at Listen, to Target) (_ listener, err error) {
 		if f.openIn(at.At, func() { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At)) }); err != nil {
 			return nil, err
 		}
-		return f.startTCP(l, to), nil
+		return f.startTCP(l, at, to), nil
 	case UDP:
 		var l *net.UDPConn
 		if f.openIn(at.At, func() { l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at.At)) }); err != nil {
 			return nil, err
 		}
-		return f.startUDP(l, to), nil
+		return f.startUDP(l, at, to), nil
 	default:
 		return nil, fmt.Errorf("protocol %q cannot be forwarded in user space", at.Protocol)
 	}
@@ -197,4 +198,5 @@ func (f *Forwarder) ended(s *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.streams, s)
+	s.tallies.add(s.carried())
 }

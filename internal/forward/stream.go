@@ -11,13 +11,26 @@ import (
 
 // stream is an open connection of a client, and the connection to its endpoint.
 type stream struct {
+	Connection
 	client, server *net.TCPConn
+	tallies        tallies
 	quiet          time.Duration // how long both directions must be silent before a closing forwarder ends the stream
 
 	mu sync.Mutex
 	// silent are the sources from which no data came for that time. A source that has ended is not silent: the other
 	// direction may still carry the reply.
 	silent map[*net.TCPConn]bool
+	last   Traffic
+}
+
+// carried returns what the connection has carried so far.
+func (s *stream) carried() Traffic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, ok := carried(s.client, s.server); ok {
+		s.last = now
+	}
+	return s.last
 }
 
 // run copies in both directions until both have ended.
@@ -26,6 +39,7 @@ func (s *stream) run() {
 	directions.Go(func() { s.copy(s.server, s.client) })
 	directions.Go(func() { s.copy(s.client, s.server) })
 	directions.Wait()
+	s.carried() // a closed socket has no counters
 	_ = s.client.Close()
 	_ = s.server.Close()
 }
@@ -70,6 +84,7 @@ func (s *stream) ended(from *net.TCPConn) {
 }
 
 func (s *stream) reset() {
+	s.carried()
 	reset(s.client)
 	reset(s.server)
 }

@@ -15,13 +15,14 @@ const maxAttempts = 4
 
 type tcpListener struct {
 	*Forwarder
+	at       Listen
 	balancer *balancer
 	socket   *net.TCPListener
 	closing  chan struct{}
 }
 
-func (f *Forwarder) startTCP(socket *net.TCPListener, to Target) listener {
-	l := &tcpListener{Forwarder: f, balancer: newBalancer(to), socket: socket, closing: make(chan struct{})}
+func (f *Forwarder) startTCP(socket *net.TCPListener, at Listen, to Target) listener {
+	l := &tcpListener{Forwarder: f, at: at, balancer: newBalancer(to), socket: socket, closing: make(chan struct{})}
 	f.running.Go(l.accept)
 	return l
 }
@@ -29,6 +30,8 @@ func (f *Forwarder) startTCP(socket *net.TCPListener, to Target) listener {
 func (l *tcpListener) address() netip.AddrPort { return l.socket.Addr().(*net.TCPAddr).AddrPort() }
 
 func (l *tcpListener) set(to Target) { l.balancer.set(to) }
+
+func (l *tcpListener) balance() *balancer { return l.balancer }
 
 func (l *tcpListener) close() error {
 	close(l.closing)
@@ -68,13 +71,12 @@ func clientOf(conn *net.TCPConn) netip.Addr {
 }
 
 func (l *tcpListener) pass(client *net.TCPConn) {
-	server := l.connect(client)
-	if server == nil {
+	s := l.connect(client)
+	if s == nil {
 		l.failed.Add(1)
 		reset(client)
 		return
 	}
-	s := &stream{client: client, server: server, quiet: l.quiet, silent: map[*net.TCPConn]bool{}}
 	l.opened(s)
 	defer l.ended(s)
 	defer context.AfterFunc(l.ctx, s.reset)()
@@ -83,7 +85,7 @@ func (l *tcpListener) pass(client *net.TCPConn) {
 
 // connect connects to an endpoint, and sends the header. If that fails, it tries others, which no data of the client has
 // reached either.
-func (l *tcpListener) connect(client *net.TCPConn) *net.TCPConn {
+func (l *tcpListener) connect(client *net.TCPConn) *stream {
 	from, at := client.RemoteAddr().(*net.TCPAddr).AddrPort(), client.LocalAddr().(*net.TCPAddr).AddrPort()
 	var tried []netip.AddrPort
 	for range maxAttempts {
@@ -93,8 +95,10 @@ func (l *tcpListener) connect(client *net.TCPConn) *net.TCPConn {
 		}
 		conn, err := l.dial(to, header.of(from, at))
 		if err == nil {
-			l.balancer.connected(from.Addr(), to, time.Now())
-			return conn
+			return &stream{
+				Connection: Connection{Listen: l.at, Client: from, Endpoint: to}, client: client, server: conn, quiet: l.quiet,
+				silent: map[*net.TCPConn]bool{}, tallies: l.balancer.connected(from.Addr(), to, time.Now()),
+			}
 		}
 		tried = append(tried, to)
 	}

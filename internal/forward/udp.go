@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,6 +13,7 @@ const maxDatagram = 65535
 
 type udpListener struct {
 	*Forwarder
+	at       Listen
 	balancer *balancer
 	socket   *net.UDPConn
 	closed   bool // guarded by flowsMu
@@ -24,17 +26,28 @@ type flowKey struct {
 
 // flow is the socket that one client's datagrams are sent from, so that replies can be matched to the client.
 type flow struct {
-	to     netip.AddrPort
-	socket *net.UDPConn
+	to      netip.AddrPort
+	socket  *net.UDPConn
+	tallies tallies
+	expires atomic.Pointer[time.Time]
 }
 
-func (f *Forwarder) startUDP(socket *net.UDPConn, to Target) listener {
-	l := &udpListener{Forwarder: f, balancer: newBalancer(to), socket: socket}
+// renew lets a flow last for a while.
+func (fl *flow) renew(idle time.Duration) {
+	at := time.Now().Add(idle)
+	fl.expires.Store(&at)
+	_ = fl.socket.SetReadDeadline(at)
+}
+
+func (f *Forwarder) startUDP(socket *net.UDPConn, at Listen, to Target) listener {
+	l := &udpListener{Forwarder: f, at: at, balancer: newBalancer(to), socket: socket}
 	f.running.Go(l.receive)
 	return l
 }
 
 func (l *udpListener) address() netip.AddrPort { return l.socket.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+func (l *udpListener) balance() *balancer { return l.balancer }
 
 func (l *udpListener) set(to Target) {
 	if l.balancer.set(to) {
@@ -78,7 +91,8 @@ func (l *udpListener) receive() {
 			continue
 		}
 		if fl := l.flowOf(client); fl != nil {
-			_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
+			fl.renew(l.limits.FlowIdle)
+			fl.tallies.add(Traffic{PacketsIn: 1, BytesIn: uint64(n)})
 			_, _ = fl.socket.Write(buffer[:n]) // the flow's goroutine also receives the error
 		}
 	}
@@ -106,12 +120,12 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 		l.failed.Add(1)
 		return nil
 	}
-	l.balancer.connected(client.Addr(), to, time.Now())
+	fl := &flow{to: to, socket: socket, tallies: l.balancer.connected(client.Addr(), to, time.Now())}
+	fl.renew(l.limits.FlowIdle)
 	if l.flows.len() >= l.limits.Flows {
 		l.end(l.flows.oldest())
 		l.replaced.Add(1)
 	}
-	fl := &flow{to, socket}
 	l.flows.put(key, fl)
 	l.running.Go(func() { l.reply(key, fl) })
 	return fl
@@ -120,14 +134,14 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 // reply forwards replies to a client until the flow ends or the endpoint refuses a datagram.
 func (l *udpListener) reply(key flowKey, fl *flow) {
 	buffer := make([]byte, maxDatagram)
-	_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
 	for {
 		n, err := fl.socket.Read(buffer)
 		if err != nil {
 			l.expired(key, fl, err)
 			return
 		}
-		_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
+		fl.renew(l.limits.FlowIdle)
+		fl.tallies.add(Traffic{PacketsOut: 1, BytesOut: uint64(n)})
 		_, _ = l.socket.WriteToUDPAddrPort(buffer[:n], key.client)
 	}
 }

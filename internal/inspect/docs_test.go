@@ -20,6 +20,7 @@ func TestInspectionPage(t *testing.T) {
 	for _, document := range []any{
 		Status{}, ServiceList{}, ConnectionList{}, Connection{}, view.Service{}, view.Frontend{}, view.Endpoint{}, view.Connections{},
 		view.View{}, view.Agent{}, view.Node{}, view.Source{}, view.Snapshot{},
+		view.Forwarded{}, view.ForwardedServer{}, view.ForwardedEndpoint{}, view.ForwardedTraffic{}, view.ForwardedConnection{},
 		HistoryList{}, view.PastSync{}, view.Some[string]{}, view.Failure{}, view.Cause{}, view.OperationCount{}, view.StageSeconds{},
 	} {
 		of := reflect.TypeOf(document)

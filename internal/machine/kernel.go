@@ -24,7 +24,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -49,6 +48,8 @@ type Look struct {
 	Ours []kernel.Ruleset
 	// Tables describes this node's iptables; empty if unknown.
 	Tables iptables.Detection
+	// Socket is the status socket of an agent in user space, which alone knows its virtual servers and connections.
+	Socket string
 }
 
 // readKernel reads the state that can affect a packet. If a part cannot be read, readKernel records the error in
@@ -60,9 +61,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	}
 	if inProcess() {
 		k.Mode = kernel.Userspace
-		for _, part := range []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Connections} {
-			k.Unread[part] = explain.Unread{Why: errInProcess.Error()}
-		}
+		readProcess(ctx, k, at.Socket)
 		return k
 	}
 	note := func(part explain.Part, err error) {
@@ -115,14 +114,6 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
 	})
 	return k
-}
-
-// errInProcess means that the kernel has no state to read. The agent's view says what it serves.
-var errInProcess = errors.New("the agent's process forwards connections on this node, and keeps nothing in the kernel but kube-ipvs0 and routes to it")
-
-func inProcess() bool {
-	exists, err := sockets.Exists()
-	return err == nil && exists
 }
 
 // Unread describes why a read failed, and how to fix it.

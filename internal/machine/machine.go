@@ -39,7 +39,7 @@ type Machine struct {
 	TryLock func() (release func(), err error)
 	// Kernel reads the kernel for inspection. The result includes the read errors of each part.
 	Kernel func(context.Context, Look) *explain.Kernel
-	Counts func(context.Context) (inspect.Counts, error)
+	Counts func(ctx context.Context, socket string) (inspect.Counts, error)
 	// Flows calls take for each new or ended connection until ctx ends.
 	Flows   func(ctx context.Context, take func(kernel.FlowEvent), lost func()) error
 	Release func() string
@@ -92,9 +92,14 @@ func takeNodeLock() (release func(), err error) {
 	return func() { _ = lock.Release() }, nil
 }
 
-func readCounts(ctx context.Context) (inspect.Counts, error) {
+func readCounts(ctx context.Context, socket string) (inspect.Counts, error) {
 	if inProcess() {
-		return nil, errInProcess
+		f, err := askProcess(ctx, socket)
+		if err != nil {
+			return nil, err
+		}
+		_, counts := f.Observed()
+		return counts, nil
 	}
 	if live.FindMode(ctx).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `kube-ipvs conns` lists connections")
@@ -136,7 +141,8 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	}
 	k := m.Kernel(ctx, Look{Clients: clients, Interface: client.Interface, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
 	if k.Mode == kernel.Userspace {
-		return nil, fmt.Errorf("%w; run `kube-ipvs services` to see what it serves", errInProcess)
+		return nil, fmt.Errorf("%w, so there is no path to explain; run `kube-ipvs services` to see what it serves, and `kube-ipvs conns` "+
+			"to see its connections and the affinity of its clients", errInProcess)
 	}
 	if v == nil {
 		base = closestBase(k)

@@ -21,9 +21,12 @@ import (
 
 // table reads the virtual servers and their owner records. ours reports whether a virtual server has an owner
 // record. unread is the reason for a failure; empty on success.
-func (m *Machine) table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
+func (m *Machine) table(ctx context.Context, socket string) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
 	counts := tally{}
-	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}, Tracked: counts.add})
+	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}, Tracked: counts.add, Socket: socket})
+	if k.Mode == kernel.Userspace { // all virtual servers are the agent's, and it has no sets
+		return k, func(kernel.ServerKey) bool { return true }, k.Unread[explain.Servers].Why
+	}
 	counts.store(k.Servers)
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
 	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
@@ -31,12 +34,12 @@ func (m *Machine) table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 }
 
 // Services joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses only the other. v is nil if no agent
-// responds. unread is the reason if the kernel could not be read. name is the only Service in the view; empty for all Services.
-func (m *Machine) Services(ctx context.Context, v *view.View, name string) (list inspect.ServiceList, unread string, err error) {
-	k, ours, unread := m.table(ctx)
+// responds on the socket. unread is the reason if the kernel could not be read. name is the only Service in the view; empty for all Services.
+func (m *Machine) Services(ctx context.Context, socket string, v *view.View, name string) (list inspect.ServiceList, unread string, err error) {
+	k, ours, unread := m.table(ctx, socket)
 	switch {
 	case v == nil && unread != "":
-		return list, unread, fmt.Errorf("read the virtual servers of this node: %s", unread)
+		return list, unread, fmt.Errorf("read the virtual servers of this node: %s%s", unread, hint(k.Mode))
 	case v == nil && name != "":
 		return list, unread, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", name)
 	case v != nil && name != "" && len(v.Services) == 0:
@@ -49,16 +52,24 @@ func (m *Machine) Services(ctx context.Context, v *view.View, name string) (list
 	return list, unread, nil
 }
 
+// hint mentions the agent that no command can find.
+func hint(mode kernel.Mode) string {
+	if mode == kernel.Userspace {
+		return ""
+	}
+	return "\nAn agent with --data-plane=userspace at loopback addresses answers no commands; it prints the ports that it serves"
+}
+
 // Connections reads the connections of the selected virtual servers, and their affinity records: from IPVS, which always returns all of
-// them, or from conntrack and nftables.
-func (m *Machine) Connections(ctx context.Context, selected func(kernel.ServerKey) bool) ([]kernel.Connection, error) {
+// them, from conntrack and nftables, or from an agent in user space, through its socket.
+func (m *Machine) Connections(ctx context.Context, socket string, selected func(kernel.ServerKey) bool) ([]kernel.Connection, error) {
 	var found []kernel.Connection
 	take := func(c tracked) {
 		if selected(kernel.ServerKey{Addr: c.Virtual, Protocol: c.server.Protocol}) {
 			found = append(found, c.Connection)
 		}
 	}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Concerns: selected, Tracked: take})
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Concerns: selected, Tracked: take, Socket: socket})
 	if why := cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Connections].Why); why != "" {
 		return nil, errors.New(why)
 	}
@@ -70,7 +81,7 @@ func (m *Machine) Connections(ctx context.Context, selected func(kernel.ServerKe
 func (m *Machine) WithoutIPVS(ctx context.Context) string {
 	switch mode := m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode; {
 	case mode == kernel.Userspace:
-		return errInProcess.Error() + "; `kube-ipvs services` shows Services"
+		return errInProcess.Error() + "; `kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
 	case mode.IPVSBalances():
 		return ""
 	}
@@ -79,8 +90,8 @@ func (m *Machine) WithoutIPVS(ctx context.Context) string {
 }
 
 // Status returns the part of the status that does not come from the agent.
-func (m *Machine) Status(ctx context.Context) inspect.Machine {
-	k, ours, unread := m.table(ctx)
+func (m *Machine) Status(ctx context.Context, socket string) inspect.Machine {
+	k, ours, unread := m.table(ctx, socket)
 	s := inspect.Machine{Kernel: m.Release(), Modules: doctor.Modules(m.Host(ctx), "ip_vs"), Error: unread}
 	if unread == "" {
 		s.Count(k.Servers, k.Unread[explain.Connections].Why, ours)

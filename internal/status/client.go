@@ -119,6 +119,9 @@ func parameters(ask agent.Query) string {
 	if ask.Sample {
 		values.Set(paramSample, "true")
 	}
+	if ask.Forwarded {
+		values.Set(paramForwarded, "true")
+	}
 	if ask.Service != (model.ServiceID{}) {
 		values.Set(paramService, ask.Service.String())
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // viewPath serves a View. The optional parameters service=NAMESPACE/NAME, address=IP and all=true select its Services. history=true adds the
-// history.
+// history, and forwarded=true what an agent in user space forwards.
 const viewPath = "/v1/view"
 
 const (
@@ -46,8 +46,8 @@ type Config struct {
 	Path string
 	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
-	// Complete adds what is missing from the loop's view: the machine and the state of its sources.
-	Complete func(*view.View)
+	// Complete adds what is missing from the loop's view: the machine, the state of its sources, and what its process forwards.
+	Complete func(*view.View, agent.Query)
 	Log      *zap.Logger
 }
 
@@ -159,7 +159,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	s.cfg.Complete(v)
+	s.cfg.Complete(v, ask)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
@@ -222,11 +222,12 @@ func (s *Server) last(ask agent.Query) *view.View {
 }
 
 const (
-	paramAll     = "all"
-	paramHistory = "history"
-	paramSample  = "sample"
-	paramService = "service"
-	paramAddress = "address"
+	paramAll       = "all"
+	paramHistory   = "history"
+	paramSample    = "sample"
+	paramForwarded = "forwarded"
+	paramService   = "service"
+	paramAddress   = "address"
 )
 
 func parseAsk(r *http.Request) (agent.Query, error) {
@@ -234,11 +235,12 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 	for name, values := range r.URL.Query() {
 		value := values[0]
 		switch name {
-		case paramAll, paramSample, paramHistory:
+		case paramAll, paramSample, paramHistory, paramForwarded:
 			if value != "true" {
 				return ask, fmt.Errorf("parameter %s=%q: must be true", name, value)
 			}
-			ask.All, ask.Sample, ask.History = ask.All || name == paramAll, ask.Sample || name == paramSample, ask.History || name == paramHistory
+			ask.All, ask.Sample = ask.All || name == paramAll, ask.Sample || name == paramSample
+			ask.History, ask.Forwarded = ask.History || name == paramHistory, ask.Forwarded || name == paramForwarded
 		case paramService:
 			namespace, service, found := strings.Cut(value, "/")
 			if !found {
@@ -252,7 +254,7 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 			}
 			ask.Address = addr
 		default:
-			return ask, fmt.Errorf("parameter %q: must be all, sample, history, service or address", name)
+			return ask, fmt.Errorf("parameter %q: must be all, sample, history, forwarded, service or address", name)
 		}
 	}
 	return ask, nil

@@ -40,7 +40,7 @@ func socketPath(t *testing.T) string {
 
 func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*view.View, error)) (stop func()) {
 	t.Helper()
-	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
+	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View, _ agent.Query) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
 	s.look = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -43,6 +43,8 @@ type View struct {
 	Services []Service `json:"services"`
 	// History is nil unless the request asks for it.
 	History *History `json:"history,omitempty"`
+	// Forwarded is nil unless the agent balances in user space and the request asks for it.
+	Forwarded *Forwarded `json:"forwarded,omitempty"`
 }
 
 // Agent is the state of the reconciliation loop.

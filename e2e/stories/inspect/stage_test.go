@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,11 @@ func newStage(t *testing.T, flags ...string) *stage {
 	s.dir, s.manifests = t.TempDir(), t.TempDir()
 	s.apply(t, "all.yaml", s.all())
 	s.socket = filepath.Join(s.dir, "run", "agent.sock")
-	s.agent = s.node.MustStart(t, append([]string{s.binary, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
+	agent := s.binary
+	if slices.Contains(flags, "--data-plane=userspace") { // the other one runs in a container that may not create namespaces
+		agent = filepath.Join(os.Getenv("KUBE_IPVS_ROOT"), "bin", "kube-ipvs")
+	}
+	s.agent = s.node.MustStart(t, append([]string{agent, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket, "--metrics-service-ports", "100"}, flags...)...)
 	s.agent.AwaitLog(t, patience, "initial sync complete")
 	return s

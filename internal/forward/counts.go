@@ -1,0 +1,108 @@
+package forward
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Traffic counts what a listener or one of its endpoints has forwarded since the listener was opened. Bytes are the
+// clients' data, without headers.
+type Traffic struct {
+	Connections                              uint64
+	PacketsIn, PacketsOut, BytesIn, BytesOut uint64
+}
+
+func (t Traffic) plus(o Traffic) Traffic {
+	return Traffic{
+		t.Connections + o.Connections, t.PacketsIn + o.PacketsIn, t.PacketsOut + o.PacketsOut, t.BytesIn + o.BytesIn, t.BytesOut + o.BytesOut,
+	}
+}
+
+// Served describes a listener.
+type Served struct {
+	Traffic
+	Endpoints []ServedEndpoint // in the order of the target
+}
+
+// ServedEndpoint describes an endpoint of a listener. Open counts its TCP connections, and Flows its UDP flows.
+type ServedEndpoint struct {
+	Endpoint
+	Traffic
+	Open, Flows int
+}
+
+// Connection is an open TCP connection or a UDP flow. With client port 0, it is not a connection: it says which endpoint a
+// client with affinity gets.
+type Connection struct {
+	Listen
+	Client, Endpoint netip.AddrPort
+	// Expires is how long it lasts without further traffic; 0 for an open TCP connection, which does not expire.
+	Expires time.Duration
+}
+
+// Inspect returns all listeners and connections. A connection may belong to a listener that has been removed.
+func (f *Forwarder) Inspect(now time.Time) (served map[Listen]Served, connections []Connection) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	served = make(map[Listen]Served, len(f.listeners))
+	for at, l := range f.listeners {
+		one, clients := l.balance().inspect(now)
+		for _, c := range clients {
+			c.Listen = at
+			connections = append(connections, c)
+		}
+		served[at] = one
+	}
+	add := func(c Connection, live Traffic, open, flows int) {
+		connections = append(connections, c)
+		s, exists := served[c.Listen]
+		if !exists {
+			return
+		}
+		s.Traffic = s.plus(live)
+		if i := slices.IndexFunc(s.Endpoints, func(e ServedEndpoint) bool { return e.Addr == c.Endpoint }); i >= 0 {
+			e := &s.Endpoints[i]
+			e.Traffic = e.plus(live)
+			e.Open, e.Flows = e.Open+open, e.Flows+flows
+		}
+		served[c.Listen] = s
+	}
+	for s := range f.streams {
+		add(s.Connection, s.carried(), 1, 0)
+	}
+	f.flowsMu.Lock()
+	defer f.flowsMu.Unlock()
+	for key, fl := range f.flows.all {
+		add(Connection{key.listener.at, key.client, fl.to, max(0, fl.expires.Load().Sub(now))}, Traffic{}, 0, 1)
+	}
+	return served, connections
+}
+
+// tally is the traffic of a listener or an endpoint, except for what open TCP connections have carried.
+type tally struct {
+	mu sync.Mutex
+	Traffic
+}
+
+func (t *tally) add(more Traffic) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Traffic = t.plus(more)
+}
+
+func (t *tally) read() Traffic {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Traffic
+}
+
+// tallies are those of a connection: its listener's and its endpoint's.
+type tallies [2]*tally
+
+func (t tallies) add(more Traffic) {
+	for _, one := range t {
+		one.add(more)
+	}
+}

@@ -1,0 +1,80 @@
+package forward
+
+import (
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestInspect: open connections, flows and clients with affinity are listed, and traffic is counted for the listener and
+// for each endpoint. What connections have carried stays counted after they have ended.
+func TestInspect(t *testing.T) {
+	f, tcp, udp := open(t, limits), freePort(t, TCP), freePort(t, UDP)
+	web, dns := startEndpoint(t, "web"), startUDP(t, "dns")
+	setTarget(t, f, tcp, Target{Endpoints: []Endpoint{{web, 1}, {deadEndpoint(t), 0}}, Affinity: time.Hour, AffinityBits: 24})
+	set(t, f, udp, dns)
+	client, asking := mustDial(t, tcp), udpClient(t, udp)
+	if got := ask(t, asking, "hello"); got != "dns:hello" {
+		t.Fatal(got)
+	}
+	served, all := f.Inspect(time.Now())
+	listed := map[Connection]bool{}
+	for _, c := range all {
+		if (c.Expires == 0) != (c.Protocol == TCP && c.Client.Port() != 0) {
+			t.Errorf("%+v expires in %s", c, c.Expires)
+		}
+		c.Expires = 0
+		listed[c] = true
+	}
+	for _, want := range []Connection{
+		{Listen: tcp, Client: client.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort(), Endpoint: web},
+		{Listen: tcp, Client: netip.MustParseAddrPort("127.0.0.0:0"), Endpoint: web},
+		{Listen: udp, Client: asking.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort(), Endpoint: dns},
+	} {
+		if !listed[want] || len(all) != 3 {
+			t.Errorf("%+v is not in %+v", want, all)
+		}
+	}
+	if s := served[tcp]; s.Connections != 1 || len(s.Endpoints) != 2 || s.Endpoints[0].Open != 1 || s.Endpoints[0].Connections != 1 || s.Endpoints[1].Connections != 0 {
+		t.Errorf("TCP: %+v", s)
+	}
+	if s := served[udp]; s.Endpoints[0].Flows != 1 || s.PacketsIn == 0 || s.BytesIn < 5 || s.BytesOut < 9 || s.Endpoints[0].Traffic != s.Traffic {
+		t.Errorf("UDP: %+v", s)
+	}
+	open := served[tcp].Endpoints[0].Traffic
+	if open.BytesOut < uint64(len("web")) || open.PacketsOut == 0 || open != served[tcp].Traffic {
+		t.Errorf("while the connection is open: %+v", open)
+	}
+	_ = client.Close()
+	for f.Counts().Connections > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	served, _ = f.Inspect(time.Now())
+	if s := served[tcp]; s.Endpoints[0].Open != 0 || s.BytesOut < open.BytesOut || s.BytesIn < open.BytesIn || s.Endpoints[0].Traffic != s.Traffic {
+		t.Errorf("after the end: %+v, before: %+v", s, open)
+	}
+	set(t, f, tcp, dns) // another endpoint
+	if s, _ := f.Inspect(time.Now()); s[tcp].BytesOut != served[tcp].BytesOut || s[tcp].Endpoints[0].Traffic != (Traffic{}) {
+		t.Errorf("after the endpoint was replaced: %+v", s[tcp])
+	}
+}
+
+// TestCountsGrow: the counters of an open connection grow while it carries data.
+func TestCountsGrow(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	set(t, f, at, startEndpoint(t, "web"))
+	client := mustDial(t, at)
+	for range 3 {
+		before, _ := f.Inspect(time.Now())
+		if _, err := io.WriteString(client, "more\n"); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if now, _ := f.Inspect(time.Now()); now[at].BytesIn >= before[at].BytesIn+5 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package sockets
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Inspect returns the virtual servers with their counters, and the open connections, as the kernel returns those of IPVS. It
+// calls UDP flows inactive, as IPVS does.
+func (t *table) Inspect(now time.Time) (servers []kernel.TableServer, connections []kernel.Connection) {
+	served, all := t.forwarder.Inspect(now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, s := range t.servers {
+		one := served[listenAt(key)] // zero if the port is closed
+		shown := kernel.TableServer{
+			Key:       kernel.TableKey{Family: key.Family(), Protocol: key.Protocol, Addr: key.Addr},
+			Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Stats: counters(one.Traffic),
+		}
+		counted := make(map[netip.AddrPort]forward.ServedEndpoint, len(one.Endpoints))
+		for _, e := range one.Endpoints {
+			counted[e.Addr] = e
+		}
+		for _, d := range s.Destinations {
+			e := counted[d.Addr]
+			shown.Destinations = append(shown.Destinations, kernel.TableDestination{
+				Addr: d.Addr, Weight: d.Weight, Active: uint32(e.Open), Inactive: uint32(e.Flows), Stats: counters(e.Traffic),
+			})
+		}
+		servers = append(servers, shown)
+	}
+	for _, c := range all {
+		connections = append(connections, kernel.Connection{
+			Protocol: strings.ToUpper(string(c.Protocol)), Client: c.Client, Virtual: c.At, Destination: c.Endpoint, State: stateOf(c), Expires: uint64(c.Expires / time.Second),
+		})
+	}
+	return servers, connections
+}
+
+// stateOf returns the name that IPVS has for the state.
+func stateOf(c forward.Connection) string {
+	switch {
+	case c.Client.Port() == 0:
+		return "NONE"
+	case c.Protocol == forward.UDP:
+		return "UDP"
+	}
+	return "ESTABLISHED"
+}
+
+func counters(t forward.Traffic) kernel.Counters {
+	return kernel.Counters{Connections: t.Connections, InPackets: t.PacketsIn, OutPackets: t.PacketsOut, InBytes: t.BytesIn, OutBytes: t.BytesOut}
+}

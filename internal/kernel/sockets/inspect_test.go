@@ -1,0 +1,48 @@
+package sockets
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestInspect: the table shows open connections as IPVS does, also those through a port that has been closed.
+func TestInspect(t *testing.T) {
+	w := start(t)
+	endpoint, draining := w.destination(func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), w.endpoint("draining")
+	draining.Weight = 0
+	w.do(kernel.Create, w.server(), endpoint, draining)
+	client, err := net.Dial("tcp", w.key.Addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, err := io.WriteString(client, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	servers, connections := w.Inspect(time.Now())
+	if len(servers) != 1 || servers[0].Key.Addr != w.key.Addr || len(servers[0].Destinations) != 2 || servers[0].Stats.InBytes < 5 {
+		t.Fatalf("virtual servers %+v", servers)
+	}
+	for _, d := range servers[0].Destinations {
+		if want := map[bool]uint32{true: 1}[d.Addr == endpoint.Addr]; d.Active != want || d.Inactive != 0 || d.Stats.Connections != uint64(want) {
+			t.Errorf("destination %+v, want %d connections", d, want)
+		}
+	}
+	want := kernel.Connection{
+		Protocol: "TCP", Client: client.LocalAddr().(*net.TCPAddr).AddrPort(), Virtual: w.key.Addr, Destination: endpoint.Addr, State: "ESTABLISHED",
+	}
+	if len(connections) != 1 || connections[0] != want {
+		t.Errorf("connections %+v, want %+v", connections, want)
+	}
+	w.do(kernel.Create, w.in("REFUSED"))
+	if servers, connections = w.Inspect(time.Now()); len(servers) != 1 || len(servers[0].Destinations) != 2 || len(connections) != 1 {
+		t.Errorf("after the port was closed: %+v and %+v", servers, connections)
+	}
+}

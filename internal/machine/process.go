@@ -1,0 +1,58 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// errInProcess means that the kernel has no state to read: an agent in user space serves this node.
+var errInProcess = errors.New("the agent's process forwards connections on this node, and keeps nothing in the kernel but kube-ipvs0 and routes to it")
+
+func inProcess() bool {
+	exists, err := sockets.Exists()
+	return err == nil && exists
+}
+
+// InProcess returns an error if an agent in user space serves this node, for commands that have nothing to read then.
+func (m *Machine) InProcess() error {
+	if exists, err := m.Link.Exists(); err == nil && exists {
+		return errInProcess
+	}
+	return nil
+}
+
+// readProcess reads what an agent in user space knows instead of the kernel.
+func readProcess(ctx context.Context, k *explain.Kernel, socket string) {
+	k.Unread[explain.Sets], k.Unread[explain.Rules] = explain.Unread{Why: errInProcess.Error()}, explain.Unread{Why: errInProcess.Error()}
+	f, err := askProcess(ctx, socket)
+	if err != nil {
+		k.Unread[explain.Servers], k.Unread[explain.Connections] = explain.Unread{Why: err.Error()}, explain.Unread{Why: err.Error()}
+		return
+	}
+	k.Servers, _ = f.Observed()
+	k.Connections = f.Tracked()
+}
+
+// askProcess asks an agent in user space what it forwards. If the socket is empty, it does not ask.
+func askProcess(ctx context.Context, socket string) (*view.Forwarded, error) {
+	if socket == "" {
+		return nil, errInProcess
+	}
+	v, silence, err := status.Ask(ctx, socket, agent.Query{Forwarded: true})
+	switch {
+	case err != nil:
+		return nil, err
+	case v == nil:
+		return nil, fmt.Errorf("%w; only the agent knows its connections: %w", errInProcess, silence)
+	case v.Forwarded == nil:
+		return nil, fmt.Errorf("%w; the agent on %s has another data plane (%s)", errInProcess, socket, v.Node.Mode)
+	}
+	return v.Forwarded, nil
+}

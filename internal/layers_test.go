@@ -69,7 +69,8 @@ var layers = map[string]layer{
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop accesses sources and kernel through interfaces, so that tests can replace them",
 	},
-	"forward": {others: []string{"golang.org/x/sys/unix"}, why: "copies bytes between sockets; independent of Services and kernel objects"},
+	"forward":         {others: []string{"golang.org/x/sys/unix"}, why: "copies bytes between sockets; independent of Services and kernel objects"},
+	"forward/virtual": {ours: []string{"forward", "kernel"}, why: "translates values"},
 	"localports": {
 		ours: []string{"kernel", "model", "rundir"},
 		why:  "receives ports from the loop's Reports, so that a sysctl or a file cannot delay the loop",
@@ -83,7 +84,7 @@ var layers = map[string]layer{
 		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
 	},
 	"userspace": {
-		ours: []string{"agent", "compile", "finding", "forward", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
+		ours: []string{"agent", "compile", "finding", "forward", "forward/virtual", "inet", "kernel", "model", "view", "want"}, others: []string{"go.uber.org/zap"},
 		why: "serves the wanted state without a kernel; agent contains the interface of sources and the known Problems",
 	},
 	"memory":           {others: []string{"go.uber.org/zap", "golang.org/x/sys/unix"}, why: "tunes the Go runtime; independent of Services"},
@@ -158,7 +159,7 @@ var layers = map[string]layer{
 	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: parses requests and prints values"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/sockets": {
-		ours: []string{"forward", "inet", "kernel", "kernel/netdev", "kernel/ownthread"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/unix"},
+		ours: []string{"forward", "forward/virtual", "inet", "kernel", "kernel/netdev", "kernel/ownthread"}, others: []string{"github.com/vishvananda/", "golang.org/x/sys/unix"},
 		why: "virtual servers as listeners, sets that decide which clients they admit, and the namespace in which they listen",
 	},
 	"kernel/ownthread": {others: []string{"golang.org/x/sys/unix"}, why: "a thread, and nothing else"},

@@ -1,17 +1,15 @@
 package compile
 
-import "github.com/kube-ipvs/kube-ipvs/internal/inet"
+import (
+	"net/netip"
 
-// Admission contains the names of the sets that decide which clients may connect to a port, for a data plane that has no
-// rules to match them.
-type Admission struct {
-	// Closed ports admit no client. InsideOnly ports admit pods and the node itself. Firewalled ports admit the clients in
-	// Allowed.
-	Closed, InsideOnly, Firewalled, Allowed []string
-}
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
 
-// AdmissionOf returns the sets of some families.
-func AdmissionOf(families []inet.Family) (a Admission) {
+// AdmissionOf returns which clients the ports of some families admit. Clients in pods are inside the cluster.
+func AdmissionOf(families []inet.Family, pods []netip.Prefix) kernel.Admission {
+	a := kernel.Admission{Pods: pods}
 	for _, f := range families {
 		a.Closed = append(a.Closed, noLocal.in(f), refused.in(f))
 		a.InsideOnly = append(a.InsideOnly, insideOnly.in(f))

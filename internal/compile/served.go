@@ -101,12 +101,9 @@ func (c *Cluster) Forwarded(id model.ServiceID) []*want.Server {
 type AtAddress struct {
 	*want.Server
 	NodePort bool
-	// Restricted is true if source ranges restrict the clients. internal/userspace does not check them, so the virtual server has no endpoints.
-	Restricted bool
 }
 
-// AtAddresses returns the virtual servers of a Service that a process serves at their addresses. A port whose endpoints only pods and the
-// node itself may use has no endpoints here, because internal/userspace does not tell these clients from others.
+// AtAddresses returns the virtual servers of a Service that a process serves at their addresses. Their Members say which clients they admit.
 func (c *Cluster) AtAddresses(id model.ServiceID) (all []AtAddress) {
 	s := c.services[id]
 	if s == nil {
@@ -117,12 +114,7 @@ func (c *Cluster) AtAddresses(id model.ServiceID) (all []AtAddress) {
 		if server == nil || server.Owner.Service != id {
 			continue
 		}
-		one := AtAddress{server, f.kind == nodePort, slices.Contains(server.Members, firewalled.port(f.key))}
-		if one.Restricted || slices.Contains(server.Members, insideOnly.port(f.key)) {
-			closed := *server
-			closed.Destinations, one.Server = nil, &closed
-		}
-		all = append(all, one)
+		all = append(all, AtAddress{server, f.kind == nodePort})
 	}
 	return all
 }

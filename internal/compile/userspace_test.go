@@ -57,8 +57,8 @@ func TestPoliciesInUserspace(t *testing.T) {
 	}
 }
 
-// TestServersAtAddresses: a process serves each address of a Service with the endpoints of its traffic policy. It refuses clients that it
-// cannot check: all clients if there are source ranges, and those of ports that are open only inside the cluster.
+// TestServersAtAddresses: a process serves each address of a Service with the endpoints of its traffic policy, for the clients that the
+// policy and the source ranges admit.
 func TestServersAtAddresses(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5", "10.244.2.5")
 	svc.Slices[0].Endpoints[1].Node = "another"
@@ -74,8 +74,13 @@ func TestServersAtAddresses(t *testing.T) {
 			if s.NodePort {
 				text = "node port " + text
 			}
-			if s.Restricted {
-				text += " restricted"
+			members := kernel.Members{}
+			for _, m := range s.Members {
+				members[m.Set] = map[kernel.Element]struct{}{m.Element: {}}
+			}
+			pods := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+			if clients, open := compile.AdmissionOf(cfg.Families, pods).Admitted(s.Key, members, c.Addresses()); !open || clients != nil {
+				text += fmt.Sprintf(" for %s", clients)
 			}
 			all = append(all, text)
 		}
@@ -85,11 +90,11 @@ func TestServersAtAddresses(t *testing.T) {
 		t.Error(got)
 	}
 	svc.ExternalLocal, svc.SourceRanges = true, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=0 restricted, 203.0.113.2:80=1, node port 192.168.1.5:30080=1" {
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=1 for [198.51.100.0/24], 203.0.113.2:80=1, node port 192.168.1.5:30080=1" {
 		t.Errorf("with source ranges and policy Local: %s", got)
 	}
 	svc.SourceRanges, svc.Slices[0].Endpoints[0].Node = nil, "another"
-	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=0, 203.0.113.2:80=0, node port 192.168.1.5:30080=0" {
+	if got := served(); got != "10.96.0.10:80=2, 203.0.113.1:80=2 for [10.244.0.0/16 192.168.1.5/32], 203.0.113.2:80=2 for [10.244.0.0/16 192.168.1.5/32], node port 192.168.1.5:30080=2 for [10.244.0.0/16 192.168.1.5/32]" {
 		t.Errorf("without a local endpoint: %s", got)
 	}
 }

@@ -15,17 +15,14 @@ import (
 
 // openSockets opens a kernel that serves Services in this process, at their addresses.
 func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, error) {
-	admission, compiled := compile.AdmissionOf(chosen.Families), settings.Compile()
-	if len(compiled.Local.CIDRs) == 0 {
+	pods := settings.Compile().Local.CIDRs
+	if len(pods) == 0 {
 		log.Warn("the ranges of pods are unknown, so pods count as outside the cluster: with the external traffic policy Local, node ports and load " +
 			"balancer addresses are closed to pods while no endpoint is on this node; set clusterCIDR")
 	}
 	k, err := sockets.Open(sockets.Config{
 		Families: chosen.Families, Limits: settings.Forward, Sysctls: sysctlNames(settings, chosen.Mode),
-		Policy: sockets.Policy{
-			Closed: admission.Closed, InsideOnly: admission.InsideOnly, Pods: compiled.Local.CIDRs,
-			Firewalled: admission.Firewalled, Allowed: admission.Allowed,
-		},
+		Admission: compile.AdmissionOf(chosen.Families, pods),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the data plane in user space: %w", err)

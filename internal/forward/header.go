@@ -16,17 +16,6 @@ const (
 	ProxyV2 Header = 2 // binary
 )
 
-// HeaderOf returns the header of version 1 or 2 if one of them is wanted.
-func HeaderOf(v1, v2 bool) Header {
-	switch {
-	case v1:
-		return ProxyV1
-	case v2:
-		return ProxyV2
-	}
-	return 0
-}
-
 // of returns the header of a client's connection. It is sent immediately and in one write: the endpoint may speak first,
 // so the header does not wait for the client's data.
 func (h Header) of(client, at netip.AddrPort) []byte {

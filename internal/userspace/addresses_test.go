@@ -56,7 +56,7 @@ func newHost(t *testing.T) (*world, *fakeHost) {
 	cfg.Host = h
 	cfg.Compile.ExternalIPs.AtNode = compile.AtNodeNone
 	w.loop = newLoop(cfg)
-	if err := w.learnNode(); err != nil {
+	if _, err := w.learnNode(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.ports.forwarder.Close(0) })
@@ -138,14 +138,40 @@ func TestRefusedAddressIsAProblem(t *testing.T) {
 	}
 }
 
-// TestSourceRangesAreAProblem: the process refuses all clients, and the Service's Problem says so.
-func TestSourceRangesAreAProblem(t *testing.T) {
-	f := frontendAt(compile.AtAddress{Server: server("203.0.113.1:80", inet.TCP), Restricted: true})
-	open := ports{services: map[model.ServiceID][]port{f.owner.Service: {{frontend: f}}}}
-	problems := open.problems(f.owner.Service)
-	if len(problems) != 1 || !strings.Contains(problems[0].String(), "cannot check source ranges") {
-		t.Errorf("Problems %v", problems)
+// TestClientsAtAddresses: policies and source ranges decide which clients a port admits, also after the machine's addresses have changed.
+// A client on the machine may have the port's own address.
+func TestClientsAtAddresses(t *testing.T) {
+	w, h := newHost(t)
+	number := freeport.Get(t)
+	svc := at(service("web", number, start(t, "a")), "198.51.100.2")
+	svc.ExternalLocal, svc.Slices[0].Endpoints[0].Node = true, "node-2" // so node ports and load balancers are open inside the cluster only
+	svc.LoadBalancerIPs, svc.SourceRanges = []netip.Addr{netip.MustParseAddr("203.0.113.1")}, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	expect := func(port, want string) {
+		t.Helper()
+		for _, p := range w.ports.services[svc.ID] {
+			if p.serves == port {
+				if got := fmt.Sprint(p.target.Clients == nil, p.target.Clients); got != want {
+					t.Errorf("%s admits %s, want %s", port, got, want)
+				}
+				return
+			}
+		}
+		t.Errorf("%s is not served", port)
 	}
+	w.follow(changes(svc))
+	expect("198.51.100.2:80", "true []")
+	expect(nodePort(netip.AddrPortFrom(netip.Addr{}, number)), "false [127.0.0.1/32]")
+	expect("203.0.113.1:80", "false [127.0.0.1/32 203.0.113.1/32]")
+	if got := answers(t, 1, fmt.Sprintf("127.0.0.1:%d", number)); got != "a" {
+		t.Errorf("the node port answered %q", got)
+	}
+	h.node.Addresses = append(h.node.Addresses, netip.MustParseAddr("127.0.0.9"))
+	w.again()
+	expect("203.0.113.1:80", "false [127.0.0.1/32 127.0.0.9/32 203.0.113.1/32]")
+	ranged := *svc
+	ranged.SourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	w.follow(changes(&ranged))
+	expect("203.0.113.1:80", "false []")
 }
 
 func TestFrontendsAtAddresses(t *testing.T) {
@@ -158,7 +184,7 @@ func TestFrontendsAtAddresses(t *testing.T) {
 		{compile.AtAddress{Server: server("10.96.0.10:80", inet.TCP)}, "tcp 10.96.0.10:80 for 10.96.0.10:80, needs 10.96.0.10"},
 		{compile.AtAddress{Server: own, NodePort: true}, "tcp 192.168.1.5:30080 for node port 30080, needs invalid IP"},
 	} {
-		f := frontendAt(c.server)
+		f := frontendAt(c.server, nil)
 		if got := fmt.Sprintf("%s for %s, needs %s", f.listen, f.serves, f.address); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}

@@ -18,7 +18,7 @@ type Fitness struct {
 const (
 	atLoopback = "serves Services only at 127.0.0.1 and ::1 of this machine, in the agent's process: pods and other hosts cannot connect, ClusterIPs and " +
 		"DNS do not work, SCTP is not served, endpoints see this machine as the client, and connections end when the agent stops"
-	atServices = "serves Services in the agent's process: SCTP is not served, load balancer addresses with source ranges refuse all clients, endpoints " +
+	atServices = "serves Services in the agent's process: SCTP is not served, endpoints " +
 		"see this machine as the client, a process that listens at all addresses also answers at those of Services, and connections end when the agent stops"
 )
 

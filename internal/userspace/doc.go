@@ -7,5 +7,5 @@
 // out which loopback addresses there are. addresses.go serves Services at their own addresses, on a machine (Host) to
 // which an agent adds addresses.
 //
-// May import: agent (known Problems), compile, finding, forward, inet, kernel and model (values), view, want, zap.
+// May import: agent (known Problems), compile, finding, forward, forward/virtual, inet, kernel and model (values), view, want, zap.
 package userspace

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward/virtual"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -26,8 +25,6 @@ type frontend struct {
 	target forward.Target
 	// address is an address that the machine needs for the listener; invalid if it has the address anyway.
 	address netip.Addr
-	// restricted is true if the Service limits its clients to source ranges. The listener then refuses all clients.
-	restricted bool
 }
 
 func nodePort(at netip.AddrPort) string { return fmt.Sprintf("node port %d", at.Port()) }
@@ -35,7 +32,7 @@ func nodePort(at netip.AddrPort) string { return fmt.Sprintf("node port %d", at.
 // frontendOf returns the listener of a virtual server. It listens at the node port if any process may, and otherwise at
 // a port that the system chooses.
 func frontendOf(s *want.Server) frontend {
-	f := frontend{owner: s.Owner, protocol: s.Key.Protocol, serves: s.Key.Addr.String(), target: targetOf(s)}
+	f := frontend{owner: s.Owner, protocol: s.Key.Protocol, serves: s.Key.Addr.String(), target: virtual.Target(s.Server, s.Destinations)}
 	number := uint16(0)
 	if s.Key.Addr.Addr() == s.Key.Family().Loopback() {
 		f.serves = nodePort(s.Key.Addr)
@@ -49,20 +46,6 @@ func frontendOf(s *want.Server) frontend {
 	return f
 }
 
-func targetOf(s *want.Server) forward.Target {
-	t := forward.Target{
-		Endpoints: make([]forward.Endpoint, len(s.Destinations)),
-		Header:    forward.HeaderOf(s.Flags&kernel.FlagProxyV1 != 0, s.Flags&kernel.FlagProxyV2 != 0),
-	}
-	for i, d := range s.Destinations {
-		t.Endpoints[i] = forward.Endpoint{Addr: d.Addr, Weight: d.Weight}
-	}
-	if s.Flags&kernel.FlagPersistent != 0 {
-		t.Affinity, t.AffinityBits = time.Duration(s.Timeout)*time.Second, int(s.MaskBits)
-	}
-	return t
-}
-
 // taking returns the number of endpoints that get new clients.
 func (f frontend) taking() (n int) {
 	for _, e := range f.target.Endpoints {
@@ -73,15 +56,10 @@ func (f frontend) taking() (n int) {
 	return n
 }
 
-// problem describes why clients are not served. err is the reason why the listener could not be opened, if any.
+// problem describes why clients are not served. err is the reason why the listener could not be opened.
 func (f frontend) problem(err error) model.Problem {
 	p := model.Problem{
 		Object: f.owner.Service.Ref(), Service: f.owner.Service, Field: "spec.ports", Value: fmt.Sprintf("%s/%s", f.owner.Port, f.protocol),
-	}
-	if err == nil {
-		p.Reason = "all clients of " + f.serves + " are refused: the agent's process cannot check source ranges"
-		p.Remedy = "remove spec.loadBalancerSourceRanges, or use a ClusterIP"
-		return p
 	}
 	p.Reason = "not served: " + err.Error() + ". The agent retries every " + retry.String()
 	if errors.Is(err, errInUse) {

@@ -46,7 +46,7 @@ type Config struct {
 // Run serves the source's Services until the context ends.
 func Run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg)
-	if err := l.learnNode(); err != nil {
+	if _, err := l.learnNode(); err != nil {
 		return err
 	}
 	defer l.close()
@@ -77,12 +77,16 @@ type loop struct {
 	printed bool
 	counted forward.Counts
 	kept    string // the last error of Host
+	// addresses are those of the machine, and admission decides which clients a port admits; both are unused without Host.
+	addresses []netip.Addr
+	admission kernel.Admission
 }
 
 func newLoop(cfg Config) *loop {
 	l := &loop{
 		Config: cfg, cluster: compile.NewCluster(cfg.Compile), known: agent.NewKnownProblems(cfg.Compile.NodeName),
-		ports: ports{forwarder: forward.New(cfg.Limits), services: map[model.ServiceID][]port{}},
+		ports:     ports{forwarder: forward.New(cfg.Limits), services: map[model.ServiceID][]port{}},
+		admission: compile.AdmissionOf(cfg.Compile.Families, cfg.Compile.Local.CIDRs),
 	}
 	addresses := []netip.Addr{}
 	for _, f := range cfg.Compile.Families {
@@ -96,7 +100,7 @@ func newLoop(cfg Config) *loop {
 func (l *loop) close() {
 	l.ports.forwarder.Close(grace)
 	if l.Host != nil {
-		l.keep(nil)
+		l.keepOnly(nil)
 	}
 }
 
@@ -107,8 +111,14 @@ func (l *loop) again() {
 	}
 	wanted := l.ports.failed()
 	if l.Host != nil {
-		if err := l.learnNode(); err != nil {
+		changed, err := l.learnNode()
+		if err != nil {
 			l.Log.Warn("the node's addresses could not be read; using the previous ones", zap.Error(err))
+		}
+		if changed { // the machine's own addresses decide which clients are inside
+			for id := range l.ports.services {
+				wanted[id] = l.frontends(id)
+			}
 		}
 		maps.Copy(wanted, l.compiled())
 	}
@@ -138,7 +148,7 @@ func (l *loop) compiled() map[model.ServiceID][]frontend {
 
 func (l *loop) serve(wanted map[model.ServiceID][]frontend, unreadable map[model.ObjectRef][]model.Problem) {
 	if l.Host != nil {
-		l.keep(wanted)
+		l.keepAll(wanted)
 	}
 	changed := l.ports.update(wanted)
 	report := &agent.Report{Problems: map[model.ServiceID][]model.Problem{}, Unreadable: unreadable}

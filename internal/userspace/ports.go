@@ -86,7 +86,7 @@ func (p *ports) failed() map[model.ServiceID][]frontend {
 // problems returns why listeners of a Service serve nobody.
 func (p *ports) problems(id model.ServiceID) (all []model.Problem) {
 	for _, one := range p.services[id] {
-		if one.err != nil || one.restricted {
+		if one.err != nil {
 			all = append(all, one.problem(one.err))
 		}
 	}

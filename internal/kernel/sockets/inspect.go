@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
+	"github.com/kube-ipvs/kube-ipvs/internal/forward/virtual"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -16,7 +17,7 @@ func (t *table) Inspect(now time.Time) (servers []kernel.TableServer, connection
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, s := range t.servers {
-		one := served[listenAt(key)] // zero if the port is closed
+		one := served[virtual.Listen(key)] // zero if the port is closed
 		shown := kernel.TableServer{
 			Key:       kernel.TableKey{Family: key.Family(), Protocol: key.Protocol, Addr: key.Addr},
 			Scheduler: s.Scheduler, Flags: s.Flags, Timeout: s.Timeout, Stats: counters(one.Traffic),

@@ -21,8 +21,9 @@ const grace = 10 * time.Second
 type Config struct {
 	Families []inet.Family
 	Limits   forward.Limits
-	Policy   Policy
-	Sysctls  []string
+	// Admission decides which clients a port admits. No rules do.
+	Admission kernel.Admission
+	Sysctls   []string
 }
 
 // Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit and Summarize.
@@ -58,7 +59,7 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, errors.Join(err, node.Close(), auditor.Close())
 	}
 	f := forward.New(cfg.Limits)
-	k.table = newTable(f, cfg.Policy)
+	k.table = newTable(f, cfg.Admission)
 	f.OpenIn(func(at netip.AddrPort, open func()) {
 		if slices.Contains(k.nodeAddresses(), at.Addr()) {
 			open()

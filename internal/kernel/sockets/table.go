@@ -19,22 +19,22 @@ import (
 // has an endpoint for new clients and no set closes it. Its methods are safe for concurrent use.
 type table struct {
 	forwarder *forward.Forwarder
-	policy    Policy
+	admission kernel.Admission
 
 	mu      sync.Mutex
 	servers map[kernel.ServerKey]kernel.ObservedServer
 	sets    map[string]kernel.Set
-	members map[string]map[kernel.Element]struct{}
+	members kernel.Members
 
 	// node contains the node's own addresses. The forwarder reads it while mu is locked.
 	node atomic.Pointer[[]netip.Addr]
 }
 
 // newTable returns an empty table.
-func newTable(forwarder *forward.Forwarder, policy Policy) *table {
+func newTable(forwarder *forward.Forwarder, admission kernel.Admission) *table {
 	return &table{
-		forwarder: forwarder, policy: policy, servers: map[kernel.ServerKey]kernel.ObservedServer{},
-		sets: map[string]kernel.Set{}, members: map[string]map[kernel.Element]struct{}{},
+		forwarder: forwarder, admission: admission, servers: map[kernel.ServerKey]kernel.ObservedServer{},
+		sets: map[string]kernel.Set{}, members: kernel.Members{},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-var policy = Policy{
+var admission = kernel.Admission{
 	Closed: []string{"NO-LOCAL", "REFUSED"}, InsideOnly: []string{"INSIDE-ONLY"}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 	Firewalled: []string{"FIREWALLED"}, Allowed: []string{"ALLOWED"},
 }
@@ -30,7 +30,7 @@ type world struct {
 func start(t *testing.T) *world {
 	f := forward.New(forward.Limits{Connections: 10, Flows: 10, Connect: time.Second, FlowIdle: time.Minute})
 	t.Cleanup(func() { f.Close(0) })
-	w := &world{t, newTable(f, policy), kernel.ServerKey{
+	w := &world{t, newTable(f, admission), kernel.ServerKey{
 		Addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), freeport.Get(t)), Protocol: inet.TCP,
 	}}
 	for _, name := range []string{"NO-LOCAL", "REFUSED", "INSIDE-ONLY", "FIREWALLED", "ALLOWED"} {
@@ -143,7 +143,7 @@ func TestNodeIsInside(t *testing.T) {
 	w.expect("a", "from the node's address")
 	w.SetNode([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
 	w.expect("", "from an address that the node has lost")
-	w.policy.Pods = nil
+	w.admission.Pods = nil
 	w.SetNode(nil)
 	w.expect("", "nobody is inside")
 }

@@ -76,7 +76,7 @@ func (b *bundleCommand) run(cmd *cobra.Command, path string) error {
 		path = manifest.FileName()
 	}
 	write := func(w io.Writer) error {
-		return bundle.Write(cmd.Context(), w, manifest, append(b.commands(), b.machine.BundleParts(v)...), b.machine.Secrets(cmd.Context(), v, b.file))
+		return bundle.Write(cmd.Context(), w, manifest, append(b.commands(), b.machine.BundleParts(b.socket, v)...), b.machine.Secrets(cmd.Context(), v, b.file))
 	}
 	if path == "-" {
 		return write(cmd.OutOrStdout())

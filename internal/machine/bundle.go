@@ -28,8 +28,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// BundleParts are the parts of a bug report that come from this machine. v is nil if no agent responds.
-func (m *Machine) BundleParts(v *view.View) []bundle.Part {
+// BundleParts are the parts of a bug report that come from this machine. v is nil if no agent responds on the socket.
+func (m *Machine) BundleParts(socket string, v *view.View) []bundle.Part {
 	return []bundle.Part{
 		{File: "node/kernel.txt", Command: "uname -r; cat /etc/os-release", Write: m.writeRelease},
 		{File: "node/modules.txt", Command: "lsmod", Write: m.writeModules},
@@ -41,7 +41,7 @@ func (m *Machine) BundleParts(v *view.View) []bundle.Part {
 		{File: "kernel/sets.txt", Command: "ipset save", Write: m.writeSets},
 		{File: "kernel/rules.txt", Command: "iptables-save", Write: m.writeRules},
 		{File: "kernel/others.txt", Command: "ipset list -n; nft list chains", Write: m.writeOthers},
-		{File: "kernel/connections.txt", Command: "kube-ipvs conns", Write: m.writeConnections},
+		{File: "kernel/connections.txt", Command: "kube-ipvs conns", Write: func(ctx context.Context, w io.Writer) error { return m.writeConnections(ctx, w, socket) }},
 		{File: "agent/metrics.txt", Command: "curl /metrics", Write: func(ctx context.Context, w io.Writer) error { return m.writeMetrics(ctx, w, v) }},
 	}
 }
@@ -240,9 +240,9 @@ func (m *Machine) writeOthers(ctx context.Context, w io.Writer) error {
 }
 
 // writeConnections counts the connections by virtual server and by state.
-func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
+func (m *Machine) writeConnections(ctx context.Context, w io.Writer, socket string) error {
 	counts, states := tally{}, map[string]int{}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}, Tracked: func(c tracked) {
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}, Socket: socket, Tracked: func(c tracked) {
 		counts.add(c)
 		states[c.Protocol+" "+c.State]++
 	}})
@@ -262,7 +262,7 @@ func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
 		if total > maxCounted {
 			return errors.Join(fmt.Errorf("%d connections are too many to count by state", total), unreadOf(k))
 		}
-		k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}})
+		k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Socket: socket})
 		for _, c := range k.Connections {
 			states[c.Protocol+" "+c.State]++
 		}

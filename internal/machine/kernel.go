@@ -52,6 +52,10 @@ type Look struct {
 	Socket string
 }
 
+func (at Look) reads(part explain.Part) bool {
+	return at.Parts == nil || slices.Contains(at.Parts, part)
+}
+
 // readKernel reads the state that can affect a packet. If a part cannot be read, readKernel records the error in
 // Unread and reads the remaining parts.
 func readKernel(ctx context.Context, at Look) *explain.Kernel {
@@ -61,7 +65,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	}
 	if inProcess() {
 		k.Mode = kernel.Userspace
-		readProcess(ctx, k, at.Socket)
+		readProcess(ctx, k, at)
 		return k
 	}
 	note := func(part explain.Part, err error) {
@@ -70,7 +74,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		}
 	}
 	read := func(part explain.Part, read func() error) {
-		if at.Parts == nil || slices.Contains(at.Parts, part) {
+		if at.reads(part) {
 			note(part, read())
 		}
 	}

@@ -29,11 +29,21 @@ func (m *Machine) InProcess() error {
 }
 
 // readProcess reads what an agent in user space knows instead of the kernel.
-func readProcess(ctx context.Context, k *explain.Kernel, socket string) {
-	k.Unread[explain.Sets], k.Unread[explain.Rules] = explain.Unread{Why: errInProcess.Error()}, explain.Unread{Why: errInProcess.Error()}
-	f, err := askProcess(ctx, socket)
+func readProcess(ctx context.Context, k *explain.Kernel, at Look) {
+	unread := func(why error, parts ...explain.Part) {
+		for _, part := range parts {
+			if at.reads(part) {
+				k.Unread[part] = explain.Unread{Why: why.Error()}
+			}
+		}
+	}
+	unread(errInProcess, explain.Sets, explain.Rules)
+	if !at.reads(explain.Servers) && !at.reads(explain.Connections) {
+		return
+	}
+	f, err := askProcess(ctx, at.Socket)
 	if err != nil {
-		k.Unread[explain.Servers], k.Unread[explain.Connections] = explain.Unread{Why: err.Error()}, explain.Unread{Why: err.Error()}
+		unread(err, explain.Servers, explain.Connections)
 		return
 	}
 	k.Servers, _ = f.Observed()

@@ -28,6 +28,12 @@ func TestForwardedConnections(t *testing.T) {
 	t.Run("services", func(t *testing.T) { countsForwarded(t, s, opened[:3]) })
 	t.Run("top", func(t *testing.T) { topForwarded(t, s) })
 	t.Run("metrics", func(t *testing.T) { checkMetrics(t, s) })
+	t.Run("bundle", func(t *testing.T) {
+		counts, err := s.node.Run("sh", "-c", s.binary+" bundle - --status-socket "+s.socket+" | tar -xzO --wildcards '*/kernel/connections.txt'")
+		if err != nil || !strings.Contains(counts, "-t 10.96.0.10:80: 3 active, 0 inactive\n") || !strings.Contains(counts, "TCP ESTABLISHED: 5\n") {
+			t.Errorf("%v\n%s", err, counts)
+		}
+	})
 	t.Run("commands without an answer", func(t *testing.T) { saysWhat(t, s) })
 	t.Run("no agent responds", func(t *testing.T) {
 		for _, command := range []string{"conns", "services", "top --batch --iterations 1"} {

@@ -52,6 +52,9 @@ line with the event LOST. flows shows the name of a client's pod only if the pod
 		Example: "  kube-ipvs flows\n  kube-ipvs flows -n shop --event ended\n  kube-ipvs flows shop/cart -o json --limit 100",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := m.InProcess(); err != nil {
+				return fmt.Errorf("%w, so connection tracking does not know the endpoints; run `kube-ipvs conns` to see open connections", err)
+			}
 			f.cmd, f.args, f.out = cmd, args, bufio.NewWriter(cmd.OutOrStdout())
 			return f.run()
 		},
@@ -75,9 +78,6 @@ line with the event LOST. flows shows the name of a client's pod only if the pod
 }
 
 func (f *flowCommand) run() error {
-	if err := f.machine.InProcess(); err != nil {
-		return fmt.Errorf("%w, so connection tracking does not know the endpoints; run `kube-ipvs conns` to see open connections", err)
-	}
 	if err := f.learn(true); err != nil {
 		return err
 	}

@@ -21,7 +21,9 @@ type Cleaning struct{ DryRun, KeepServices bool }
 // Clean plans the removal of all kube-ipvs objects, and passes the plan to act. If the removal must not run, it also passes the reason. Then it calls
 // rest, which removes what no plan contains, unless the removal must not run; also if the plan failed, for example because the machine has neither
 // iptables nor nftables. Unless this is a dry run, no agent can start until both have returned.
-func (m *Machine) Clean(ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error, rest func() error) error {
+func (m *Machine) Clean(
+	ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error, rest func() error,
+) error {
 	leave, refusal := m.TryLock()
 	if refusal != nil {
 		leave, refusal = func() {}, fmt.Errorf("%w; stop it first, because it would recreate everything", refusal)

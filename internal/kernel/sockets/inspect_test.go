@@ -9,23 +9,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
+// dial opens a connection, and sends something that the endpoint sends back.
+func (w *world) dial() net.Conn {
+	client, err := net.Dial("tcp", w.key.Addr.String())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = client.Close() })
+	_, err = io.WriteString(client, "hello")
+	if _, failed := io.ReadFull(client, make([]byte, 5)); err != nil || failed != nil {
+		w.Fatal(err, failed)
+	}
+	return client
+}
+
 // TestInspect: the table shows open connections as IPVS does, also those through a port that has been closed.
 func TestInspect(t *testing.T) {
 	w := start(t)
 	endpoint, draining := w.destination(func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), w.endpoint("draining")
 	draining.Weight = 0
 	w.do(kernel.Create, w.server(), endpoint, draining)
-	client, err := net.Dial("tcp", w.key.Addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	if _, err := io.WriteString(client, "hello"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
-		t.Fatal(err)
-	}
+	client := w.dial()
 	servers, connections := w.Inspect(time.Now())
 	if len(servers) != 1 || servers[0].Key.Addr != w.key.Addr || len(servers[0].Destinations) != 2 || servers[0].Stats.InBytes < 5 {
 		t.Fatalf("virtual servers %+v", servers)

@@ -116,6 +116,9 @@ func (l *link) create() error {
 	case found != nil:
 		return fmt.Errorf("create %s: an interface of type %s has this name; remove it with kube-ipvs cleanup --data-plane=auto", kernel.Device, found.Type())
 	}
+	if err := l.namespace.detach(); err != nil {
+		return err
+	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = kernel.Device
 	made := &netlink.Veth{LinkAttrs: attrs, PeerName: innerLink, PeerNamespace: netlink.NsFd(l.namespace.file.Fd())}

@@ -25,6 +25,10 @@ var gateways = map[inet.Family]struct{ node, namespace netip.Addr }{
 	inet.IPv6: {netip.MustParseAddr("fe80::77:1"), netip.MustParseAddr("fe80::77:2")},
 }
 
+// errorSource is the source of ICMPv6 errors about unserved ports. IPv6 does not use the virtual address, because no interface has it, and
+// the node would not forward a packet with the only other address, which is link-local.
+var errorSource = netip.MustParseAddr("fd77:6b75:6265::1")
+
 // namespace is a network namespace without a name, so it exists only while the process or one of its sockets does. It
 // treats every address as its own, so that a port can be opened before its address is routed, and unserved ports are
 // refused. It sends everything to the node.
@@ -104,8 +108,10 @@ func (n *namespace) ownEverything() error {
 		if err := errors.Join(n.inside.RuleAdd(sent), n.inside.RuleAdd(arriving), n.inside.RuleDel(first)); err != nil {
 			return fmt.Errorf("%s: routing rules: %w", f, err)
 		}
-		if f == inet.IPv6 { // IPv6 does not consider the local table when a socket is bound
-			if err := os.WriteFile(netdev.SysctlFile("net/ipv6/ip_nonlocal_bind"), []byte("1"), 0); err != nil {
+		if f == inet.IPv6 {
+			// IPv6 does not consider the local table when a socket is bound.
+			err := os.WriteFile(netdev.SysctlFile("net/ipv6/ip_nonlocal_bind"), []byte("1"), 0)
+			if err = errors.Join(err, n.inside.AddrAdd(lo, &netlink.Addr{IPNet: single(errorSource)})); err != nil {
 				return err
 			}
 		}
@@ -157,6 +163,18 @@ func (n *namespace) attach(outer net.HardwareAddr) error {
 		}
 	}
 	return nil
+}
+
+// detach removes a veth pair that this process has created, also if its outer end has another name now.
+func (n *namespace) detach() error {
+	link, err := n.inside.LinkByName(innerLink)
+	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up the other end of %s: %w", kernel.Device, err)
+	}
+	return remove(n.inside, link)
 }
 
 // addNeighbor tells the kernel the hardware address, so that it never asks.

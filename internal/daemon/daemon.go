@@ -103,7 +103,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, nodes: nodes, source: source, problems: observer.Problems,
 		snapshot: last,
 	}
-	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.Mode.RulesInNFTables()}
+	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.Mode.RulesInNFTables(), setPods: podSetter(node.Kernel)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials

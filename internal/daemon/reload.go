@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,8 @@ type reloader struct {
 	log     *zap.Logger
 	// nftables is true if the agent's rules are in nftables. Such rules cannot override the host's firewall.
 	nftables bool
+	// setPods passes changed ranges of pods to a kernel that has no rules to match them. It is nil with other kernels.
+	setPods func([]netip.Prefix)
 }
 
 var errAcceptServices = errors.New("accept-service-traffic cannot work with nftables, which this node uses: a rule cannot override a drop in " +
@@ -79,6 +82,9 @@ func (r *reloader) take(ctx context.Context, changed *config.Loaded, err error) 
 		r.log.Warn("some changes need an agent restart", zap.Strings("settings", waiting))
 	}
 	settings := agent.Reload{Settings: agentSettings(&next.Settings), Changed: next.Changed(r.current.inForce.Load())}
+	if r.setPods != nil {
+		r.setPods(settings.Compile.Local.CIDRs)
+	}
 	r.current.inForce.Store(next)
 	r.current.refused.Store(nil)
 	_ = r.level.UnmarshalText([]byte(next.LogLevel)) // valid: loading checks it

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"fmt"
+	"net/netip"
 
 	"go.uber.org/zap"
 
@@ -12,6 +13,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockets"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
+
+// podSetter returns how to pass changed ranges of pods to a kernel that has no rules to match them. It returns nil for other kernels.
+func podSetter(k Kernel) func([]netip.Prefix) {
+	if process, ok := k.(*sockets.Kernel); ok {
+		return process.SetPods
+	}
+	return nil
+}
 
 // openSockets opens a kernel that serves Services in this process, at their addresses.
 func openSockets(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, error) {

@@ -48,3 +48,15 @@ func (t *table) SetNode(addrs []netip.Addr) {
 		}
 	}
 }
+
+// SetPods replaces the ranges of pods, which count as inside the cluster.
+func (t *table) SetPods(ranges []netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.admission.Pods = ranges
+	for key := range t.servers {
+		if t.serve(key) != nil {
+			delete(t.servers, key)
+		}
+	}
+}

@@ -143,7 +143,10 @@ func TestNodeIsInside(t *testing.T) {
 	w.expect("a", "from the node's address")
 	w.SetNode([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
 	w.expect("", "from an address that the node has lost")
-	w.admission.Pods = nil
+	w.SetPods([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	w.expect("a", "from a range of pods")
+	w.SetPods(nil)
+	w.expect("", "no address is inside")
 	w.SetNode(nil)
 	w.expect("", "nobody is inside")
 }

@@ -118,7 +118,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 #   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
-# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, ADDRESSES=routes, API=small for a fast API server,
+# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, DATA_PLANE=userspace, ADDRESSES=routes, API=small for a fast API server,
 # SIZE=full for the sizes of docs/scoreboard.md.
 
 lab_bin := .cache/lab/bin/lab
@@ -382,6 +382,8 @@ real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 real_api_tests := $(services):TestFamilies|TestHostileNeighbors
 # Tests of features that are missing where nftables balances.
 ipvs_tests := $(services):TestBridge|TestIsolation
+# Tests of what rules do, or of what outlives the agent: user space has neither.
+kernel_tests := $(services):TestMasqueradeModes|TestCanary|TestKill9|TestStartAfterFlush|TestOwnConnectionsFromANodePort
 # Tests that begin without IPVS, and pause.
 move_tests := $(services):TestMoveToIPVS
 # docs/known-limits.md lists what make test leaves out.
@@ -421,7 +423,7 @@ test: prepare ran ## Run the tests that a change must pass (14 minutes); fails i
 	@$(ran) check '$(gate)'
 
 gate_recording = recording='$(ran) test $(gate)/host.jsonl'
-parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-real-api gate-rules gate-data-plane gate-accepted
+parts := gate-stories gate-stock-kernel gate-stock-stories chart-test control-plane-test gate-gaps gate-kernel gate-real-api gate-rules gate-data-plane gate-userspace gate-accepted
 .PHONY: $(parts)
 gate-stories:
 	+@LAB_HOST_LIMIT=1h $(sub) e2e $(virtual) API=small PKG='$(gate_packages) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(real_clock_tests) $(firewall_tests))' OUT=$(gate)/stories
@@ -434,6 +436,8 @@ gate-data-plane: # all stories of Services without IPVS
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))|TestMoveToIPVS' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 	+@$(sub) e2e $(virtual) PKG=./e2e/differential:TestDataPlanes OUT=$(gate)/data-planes
+gate-userspace: # all stories of Services that apply where the agent's process forwards connections
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=userspace PKG='$(services) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(ipvs_tests) $(kernel_tests))' OUT=$(gate)/userspace
 gate-real-api:
 	+@$(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
 gate-kernel:

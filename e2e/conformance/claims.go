@@ -22,7 +22,7 @@ type Claims map[int][]string
 // FindClaims relies on gofmt: the indentation determines the test to which a claim belongs.
 var (
 	testLine  = regexp.MustCompile(`^func (Test\w+)\(\w+ \*testing\.T\)`)
-	runLine   = regexp.MustCompile(`^\s*(?:defer )?\w+\.Run\((.*)$`)
+	runLine   = regexp.MustCompile(`^\s*(?:defer )?(?:\w+\.Run\(|inKernel\(t, \w+, )(.*)$`)
 	nameOfRun = regexp.MustCompile(`^("(?:[^"\\]|\\.)*"), func\(`)
 	claimLine = regexp.MustCompile(`^\s*// proves: (.*)$`)
 )

@@ -142,6 +142,7 @@ func proofs(row Row, claims Claims, results []record.Test) (tests, kernels, with
 	var withIPVS, withNFTables []string
 	for _, kernel := range slices.Sorted(maps.Keys(oldest)) {
 		switch r := oldest[kernel]; {
+		case strings.HasSuffix(r.Lab, record.InUserspace): // docs/data-planes.md names what user space proves
 		case !strings.HasSuffix(r.Lab, record.WithoutIPVS):
 			withIPVS = append(withIPVS, r.Where())
 		case passed[kernel] == len(claims[row.Number]):

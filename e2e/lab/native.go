@@ -16,10 +16,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// dataPlaneEnv is set to nftables if the programs in the lab balance with nftables instead of IPVS.
+// dataPlaneEnv is set to nftables or userspace if the programs in the lab do not balance with IPVS.
 const dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 
-func withoutIPVS() bool { return os.Getenv(dataPlaneEnv) == "nftables" }
+func withoutIPVS() bool { return os.Getenv(dataPlaneEnv) != "" }
 
 // ipvsFile exists in a network namespace if the kernel has IPVS.
 const ipvsFile = "/proc/thread-self/net/ip_vs"

@@ -15,8 +15,8 @@ const resultsFile = "test-results.jsonl"
 func writeResults(dir string, u testUnit, log *testLog) error {
 	folder, _, _ := strings.Cut(u.Name, " ")
 	mode := os.Getenv("LAB_MODE")
-	if withoutIPVS() {
-		mode += record.WithoutIPVS
+	if plane := os.Getenv(dataPlaneEnv); plane != "" {
+		mode += " " + plane
 	}
 	tests := make([]record.Test, len(log.results))
 	for i, r := range log.results {

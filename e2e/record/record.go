@@ -85,8 +85,11 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// WithoutIPVS is the suffix of a lab's name if the agent uses nftables instead of IPVS.
-const WithoutIPVS = " nftables"
+// The suffixes of a lab's name if the agent balances with nftables, or in its own process, instead of IPVS.
+const (
+	WithoutIPVS = " nftables"
+	InUserspace = " userspace"
+)
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks user-mode Linux and results
 // without IPVS.
@@ -100,15 +103,17 @@ func KernelName(release, lab string) string {
 	if strings.HasPrefix(lab, "uml") {
 		name += " (UML)"
 	}
-	if strings.HasSuffix(lab, WithoutIPVS) {
-		name += ", nftables"
+	for _, plane := range []string{WithoutIPVS, InUserspace} {
+		if strings.HasSuffix(lab, plane) {
+			name += "," + plane
+		}
 	}
 	return name
 }
 
 // ClockOf returns the clock of a lab.
 func ClockOf(lab string) string {
-	switch _, how, _ := strings.Cut(strings.TrimSuffix(lab, WithoutIPVS), " "); how {
+	switch _, how, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(lab, WithoutIPVS), InUserspace), " "); how {
 	case "virtual":
 		return "virtual"
 	case "skipping":

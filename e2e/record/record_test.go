@@ -166,6 +166,7 @@ func TestKernelName(t *testing.T) {
 		{"7.2-rc1", "native", "7.2"},
 		{"7.2.13-lab", "uml virtual", "7.2 (UML)"},
 		{"7.2.13-lab", "uml virtual nftables", "7.2 (UML), nftables"},
+		{"7.2.13-lab", "uml virtual userspace", "7.2 (UML), userspace"},
 		{"", "", ""},
 	} {
 		if got := KernelName(c.release, c.lab); got != c.want {

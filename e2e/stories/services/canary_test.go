@@ -20,6 +20,7 @@ import (
 // On a virtual clock without a time limit (make week), two days pass.
 func TestCanary(t *testing.T) {
 	labtest.Need(t)
+	cluster.NeedKernel(t, "nothing outlives the process")
 	s := onStage(t)
 	c := newCanary(t, s)
 	s.restartAgent(t, s.node3, rarely...)

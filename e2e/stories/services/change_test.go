@@ -35,7 +35,7 @@ func TestChanges(t *testing.T) {
 		// proves: 2, 51, 129, 130
 		s.portsOfSlices(t)
 	})
-	t.Run("an SCTP Service does not load the SCTP module", func(t *testing.T) {
+	inKernel(t, noSCTP, "an SCTP Service does not load the SCTP module", func(t *testing.T) {
 		// proves: 47
 		if s.sctpLoaded != nil {
 			t.Error(s.sctpLoaded)

@@ -61,7 +61,7 @@ func (s *stage) drainedConnections(t *testing.T) {
 	for i, svc := range services {
 		flows[i].AwaitRound(t, patience)
 		reach(t, s.farClient.Host, http, svc.At(cluster.V4, http), "web-1", s.farClient.V4)
-		if !has(svc) && !cluster.Balancing() { // nftables does not count connections, and removes the endpoint immediately
+		if !has(svc) && cluster.Mode().IPVSBalances() { // the others do not count connections, and remove the endpoint immediately
 			t.Errorf("%s: the destination was removed before its connections ended", svc.Name)
 		}
 	}

@@ -67,9 +67,10 @@ func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 func (s *stage) deadEnd(t *testing.T, at *cluster.Node, to string) {
 	t.Helper()
 	addr := netip.MustParseAddrPort(to).Addr()
-	prefix, gateway := addr.String()+"/32", s.node2.V4
+	// In user space, a Service's address is a route of its own.
+	prefix, gateway := netip.PrefixFrom(addr, addr.BitLen()-1).Masked().String(), s.node2.V4
 	if addr.Is6() {
-		prefix, gateway = addr.String()+"/128", s.node2.V6
+		gateway = s.node2.V6
 	}
 	family := map[bool]string{true: "-6", false: "-4"}[addr.Is6()]
 	at.MustRun(t, "ip", family, "route", "add", prefix, "via", gateway.String())
@@ -81,7 +82,9 @@ func (s *stage) deadEnd(t *testing.T, at *cluster.Node, to string) {
 }
 
 func (s *stage) earlyConnections(t *testing.T) {
-	s.restartAgent(t, s.node3, "--masquerade-pod-egress")
+	if !cluster.Userspace() {
+		s.restartAgent(t, s.node3, "--masquerade-pod-egress")
+	}
 	earlier := s.service(t, `
 metadata: {name: tcp-earlier}
 ---

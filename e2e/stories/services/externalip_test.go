@@ -115,7 +115,9 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
 	s.awaitEvent(t, svc, ":8081/tcp", "a process on this node already listens")
-	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process cannot bind a port that the agent already serves
+	if !cluster.Userspace() { // where the agent itself listens at the port
+		s.node1.Serve(t, cluster.TCP, 8082, daemon)
+	}
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))

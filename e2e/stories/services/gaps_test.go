@@ -23,14 +23,16 @@ func TestGaps(t *testing.T) {
 		// proves: 6, 68
 		s.sharedEndpoints(t)
 	})
-	t.Run("the agent is killed and restarted under open connections", func(t *testing.T) { s.restart(t) })
-	t.Run("the agent restarts under load, with every kind of Service", func(t *testing.T) {
+	inKernel(t, withProcess, "the agent is killed and restarted under open connections", func(t *testing.T) { s.restart(t) })
+	inKernel(t, withProcess, "the agent restarts under load, with every kind of Service", func(t *testing.T) {
 		// proves: 8
 		s.restartAll(t)
 	})
 	t.Run("kube-ipvs0 is renamed", func(t *testing.T) { s.renamedDevice(t) })
-	t.Run("virtual addresses become routes, and addresses again", func(t *testing.T) { s.rebind(t) })
-	t.Run("the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) { s.closedFromTheStart(t) })
+	inKernel(t, alwaysRoutes, "virtual addresses become routes, and addresses again", func(t *testing.T) { s.rebind(t) })
+	inKernel(t, ownNamespace, "the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) {
+		s.closedFromTheStart(t)
+	})
 	// On every sync, kube-proxy removes a one-address range from its set and adds it again, and packets in between are
 	// dropped.
 	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
@@ -355,7 +357,9 @@ endpoints: [{addresses: [web-1]}]`, i))
 	}
 	s.apply(t, svc.ServiceYAML())
 	s.awaitNoServer(t, s.node1, other, http) // otherwise too many Services would disappear at once, and the next agent would wait
-	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
+	if !cluster.Userspace() {
+		s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
+	}
 	flows.AwaitRound(t, patience)
 	for _, a := range clients {
 		a.mustNeverFail(t)

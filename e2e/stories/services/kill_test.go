@@ -19,6 +19,7 @@ import (
 // In full size, the test repeats this with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
+	cluster.NeedKernel(t, "nothing outlives the process")
 	// proves: 147
 	k := newKillStage(t)
 	k.reach(t, k.before) // the first start also loads kernel modules
@@ -52,6 +53,7 @@ func TestKill9(t *testing.T) {
 // deleted Service.
 func TestStartAfterFlush(t *testing.T) {
 	labtest.Need(t)
+	cluster.NeedKernel(t, "nothing outlives the process")
 	k := newKillStage(t)
 	before := k.reach(t, k.before)
 	k.reach(t, k.after)

@@ -22,6 +22,7 @@ const (
 
 func TestMasqueradeModes(t *testing.T) {
 	labtest.Need(t)
+	cluster.NeedKernel(t, "the agent's process has no rules that masquerade")
 	for _, mode := range []struct {
 		name   string
 		bridge bool

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +29,37 @@ const defaultPorts = `ports:
 - {name: dns, protocol: UDP, port: 80, targetPort: 5353}
 - {name: diameter, protocol: SCTP, port: 80, targetPort: 3868}`
 
+// Reasons why stories do not apply in user space.
+const (
+	noSCTP       = "no SCTP"
+	noRules      = "no rules"
+	withProcess  = "connections end with the process"
+	alwaysRoutes = "addresses are always routes"
+	ownNamespace = "no other process listens in the agent's namespace"
+)
+
 var (
 	http   = port{Protocol: cluster.TCP, Number: 80, Target: 8080}
 	dns    = port{Protocol: cluster.UDP, Number: 80, Target: 5353}
 	diam   = port{Protocol: cluster.SCTP, Number: 80, Target: 3868}
-	all    = []port{http, dns, diam}
+	all    = served(http, dns, diam)
 	slowly = cluster.Within(10 * time.Second)
 )
+
+// served leaves out the ports that this run's data plane cannot serve.
+func served(ports ...port) []port {
+	return slices.DeleteFunc(ports, func(p port) bool { return p.Protocol == cluster.SCTP && cluster.Userspace() })
+}
+
+// inKernel runs a story that does not apply, for the given reason, where the agent's process forwards connections.
+func inKernel(t *testing.T, why, name string, story func(t *testing.T)) {
+	t.Helper()
+	if cluster.Userspace() {
+		t.Logf("%s: not in user space: %s", name, why)
+		return
+	}
+	t.Run(name, story)
+}
 
 // stage contains servers on node-1 and node-2, client pods on node-1 and node-3 (which has no endpoint), and two
 // outside clients.
@@ -130,6 +155,9 @@ func (s *stage) serveSCTP(t *testing.T) error {
 			return fmt.Errorf("cannot unload the SCTP module; run this package first: %w %s", err, out)
 		}
 	}
+	if cluster.Userspace() {
+		return nil
+	}
 	svc := s.define(`
 metadata: {name: sctp-module}
 spec: {ports: [{name: diameter, protocol: SCTP, port: 80, targetPort: 3868}]}
@@ -209,7 +237,7 @@ func serves(node *cluster.Node, svc service) error {
 		return err
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
-		for _, p := range svc.Ports() {
+		for _, p := range served(svc.Ports()...) {
 			if err := servesPort(node, svc, servers, manifest.FamilyOf(ip), p); err != nil {
 				return err
 			}
@@ -266,7 +294,7 @@ func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.
 
 func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr) {
 	t.Helper()
-	if got.Server != server || got.Source != source {
+	if got.Server != server || !cluster.Sees(got.Source, source) {
 		t.Errorf("want an answer from %s to a client at %s; got one from %s to a client at %s", server, source, got.Server, got.Source)
 	}
 }
@@ -275,7 +303,7 @@ func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr
 func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	got := from.Await(t, patience, p.Protocol, addr)
-	if got.Server != server || got.Source != source {
+	if got.Server != server || !cluster.Sees(got.Source, source) {
 		t.Errorf("%s -> %s %s: want %s to see %s; %s saw %s", from.Name, addr, p.Protocol, server, source, got.Server, got.Source)
 	}
 }
@@ -285,11 +313,22 @@ func settles(t *testing.T, from *cluster.Host, p port, addr, server string, sour
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s: %s sees %s", from.Name, addr, p.Protocol, server, source), func() error {
 		r := from.Probe(p.Protocol, addr)
-		if r.Outcome != cluster.Answered || r.Reply.Server != server || r.Reply.Source != source {
+		if r.Outcome != cluster.Answered || r.Reply.Server != server || !cluster.Sees(r.Reply.Source, source) {
 			return errors.New(r.String())
 		}
 		return nil
 	})
+}
+
+// refuses requires an immediate refusal. In user space, guarded ports refuse datagrams, too, and the kernel limits its ICMP errors for each
+// client, so the first datagram may get none.
+func refuses(t *testing.T, from *cluster.Host, p cluster.Protocol, at string) {
+	t.Helper()
+	if cluster.Userspace() && p == cluster.UDP {
+		becomes(t, from, port{Protocol: p}, at, cluster.Refused)
+		return
+	}
+	from.MustRefuse(t, p, at, slowly)
 }
 
 func becomes(t *testing.T, from *cluster.Host, p port, addr string, want cluster.Outcome) {
@@ -299,7 +338,7 @@ func becomes(t *testing.T, from *cluster.Host, p port, addr string, want cluster
 		if want == cluster.Timeout {
 			within = cluster.Within(cluster.DefaultSilence)
 		}
-		if r := from.Probe(p.Protocol, addr, within); r.Outcome != want {
+		if r := from.Probe(p.Protocol, addr, within); !r.Outcome.Is(want) {
 			return errors.New(r.String())
 		}
 		return nil

@@ -1,7 +1,10 @@
 package services
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,44 +21,34 @@ import (
 // listens at all addresses.
 type processStage struct {
 	*cluster.Cluster
-	node                  *cluster.Node
-	client, farClient     *cluster.Pod // farClient is on another node
-	outside, otherOutside *cluster.Host
-	dir, socket           string
-	services              manifest.Maker
-	agent                 *cluster.Process
+	node        *cluster.Node
+	client, web *cluster.Pod
+	dir, config string
+	services    manifest.Maker
+	agent       *cluster.Process
 }
 
 var daemonPort = port{Protocol: cluster.TCP, Number: 9999, Target: 8080}
 
-// TestInProcess: with --data-plane=userspace and --forward-addresses=services, the agent's process serves every kind of
-// address on the node.
+// TestInProcess: what only an agent with --data-plane=userspace and --forward-addresses=services does. With
+// DATA_PLANE=userspace, the other stories prove what it has in common with the other data planes.
 func TestInProcess(t *testing.T) {
 	labtest.Need(t)
-	c := cluster.New(t, cluster.Config{Name: "process", Nodes: 2, Clients: 2})
-	s := &processStage{Cluster: c, node: c.Nodes[0], outside: c.Clients[0], otherOutside: c.Clients[1], dir: t.TempDir(),
-		socket: filepath.Join(t.TempDir(), "agent.sock"), services: manifest.Maker{Cluster: c, Ports: `ports:
-- {name: http, port: 80, targetPort: 8080}
-- {name: dns, protocol: UDP, port: 80, targetPort: 5353}`}}
-	s.client, s.farClient = s.node.Pod(t, "client"), c.Nodes[1].Pod(t, "far-client")
-	for name, node := range map[string]*cluster.Node{"web-1": s.node, "web-2": c.Nodes[1]} {
-		pod := node.Pod(t, name)
+	c := cluster.New(t, cluster.Config{Name: "process", Nodes: 2, Clients: -1})
+	s := &processStage{Cluster: c, node: c.Nodes[0], dir: t.TempDir(), config: filepath.Join(t.TempDir(), "config.yaml"),
+		services: manifest.Maker{Cluster: c, Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}}
+	s.client, s.web = s.node.Pod(t, "client"), s.node.Pod(t, "web-1")
+	for _, pod := range []*cluster.Pod{s.web, c.Nodes[1].Pod(t, "web-2")} {
 		pod.Serve(t, cluster.TCP, http.Target)
-		pod.Serve(t, cluster.UDP, dns.Target)
-	}
-	for _, r := range []string{s.Service.V4.String(), s.Service.V6.String(), balancers[cluster.V4].String(), balancers[cluster.V6].String()} {
-		if err := s.AddRouteVia(r, s.node); err != nil {
-			t.Fatal(err)
-		}
 	}
 	s.node.Serve(t, cluster.TCP, daemonPort.Number, cluster.As("daemon"))
 	writeManifests(t, s.dir, "# none yet")
+	s.configure(t, "clusterCIDR: "+podCIDRs)
 	s.start(t)
-	t.Run("addresses", s.addresses)
-	t.Run("unserved ports", s.unserved)
-	t.Run("traffic policies", s.policies)
-	t.Run("source ranges", s.sourceRanges)
-	t.Run("affinity", s.affinity)
+	t.Run("a daemon has the port", s.busyPort)
+	t.Run("weights", s.weights)
+	t.Run("half-close", s.halfClose)
+	t.Run("changed settings", s.reload)
 	t.Run("an endpoint that refuses connections", s.deadEndpoint)
 	t.Run("SCTP", s.sctp)
 	t.Run("damage is repaired", s.repair)
@@ -65,20 +58,23 @@ func TestInProcess(t *testing.T) {
 	t.Run("another data plane is active", s.occupied)
 }
 
-func (s *processStage) command(t *testing.T, flags ...string) []string {
-	return onManifests(t, s.node, "run", s.dir, append([]string{"--cluster-cidr", podCIDRs, "--status-socket", s.socket}, flags...)...)
+func (s *processStage) command(t *testing.T) []string {
+	return append([]string{"env", "KUBE_IPVS_DATA_PLANE=userspace"},
+		onManifests(t, s.node, "run", s.dir, "--config", s.config, "--data-plane=userspace", "--forward-addresses=services")...)
 }
 
-// inProcess returns a command without the container of other agents, which may not create namespaces.
-func (s *processStage) inProcess(t *testing.T) []string {
-	command := s.command(t, "--data-plane=userspace", "--forward-addresses=services")
-	command[0] = filepath.Join(os.Getenv("KUBE_IPVS_ROOT"), "bin", "kube-ipvs")
-	return append([]string{"setpriv", "--bounding-set=-all,+sys_admin,+net_admin,+net_bind_service", "--no-new-privs"}, command...)
+// configure replaces the configuration file.
+func (s *processStage) configure(t *testing.T, settings string) {
+	t.Helper()
+	text := "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\n" + settings + "\n"
+	if err := errors.Join(os.WriteFile(s.config+".new", []byte(text), 0o600), os.Rename(s.config+".new", s.config)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *processStage) start(t *testing.T) {
 	t.Helper()
-	s.agent = s.node.MustStart(t, s.inProcess(t)...)
+	s.agent = s.node.MustStart(t, s.command(t)...)
 	s.agent.AwaitLog(t, patience, "initial sync complete")
 }
 
@@ -90,140 +86,95 @@ func (s *processStage) serve(t *testing.T, yaml string) service {
 	return svc
 }
 
-func (s *processStage) addresses(t *testing.T) {
+// busyPort: a daemon at all of the node's addresses does not keep a Service from using its port.
+func (s *processStage) busyPort(t *testing.T) {
 	svc := s.serve(t, `
-metadata: {name: web}
-spec: {type: LoadBalancer, externalIPs: [203.0.113.200, "2001:db8:cb::200"]}
----
-endpoints: [{addresses: [web-1]}]`)
-	for _, f := range s.FamilyList() {
-		sees := s.node.Addr(f)
-		for _, p := range []port{http, dns} {
-			for _, from := range []*cluster.Host{s.client.Host, s.node.Host, s.farClient.Host} {
-				reach(t, from, p, svc.At(f, p), "web-1", sees)
-			}
-			for _, at := range []string{svc.AtBalancer(f, p), svc.AtExternal(f, p), svc.AtNode(s.node, f)} {
-				for _, from := range []*cluster.Host{s.outside, s.client.Host, s.node.Host} {
-					reach(t, from, p, at, "web-1", sees)
-				}
-			}
-		}
-	}
-}
-
-// unserved: the daemon neither answers at a virtual address, nor keeps a Service from using its port there.
-func (s *processStage) unserved(t *testing.T) {
-	svc := s.serve(t, `
-metadata: {name: web}
----
-endpoints: [{addresses: [web-1]}]`)
-	for _, f := range s.FamilyList() {
-		s.client.Await(t, patience, cluster.TCP, svc.At(f, http))
-		for _, from := range []*cluster.Host{s.client.Host, s.node.Host, s.farClient.Host} {
-			from.MustRefuse(t, cluster.TCP, svc.At(f, daemonPort))
-		}
-		if got := s.client.Get(t, cluster.TCP, s.node.At(f, daemonPort.Number)); got.Server != "daemon" {
-			t.Errorf("the daemon does not answer at the node's address: %v", got)
-		}
-	}
-	s.client.MustRefuse(t, cluster.UDP, svc.At(cluster.V4, port{Protocol: cluster.UDP, Number: 81}))
-	busy := s.serve(t, `
 metadata: {name: busy}
 spec: {ports: [{name: http, port: 9999, targetPort: 8080}]}
 ---
 endpoints: [{addresses: [web-1]}]`)
 	for _, f := range s.FamilyList() {
-		reach(t, s.client.Host, daemonPort, busy.At(f, daemonPort), "web-1", s.node.Addr(f))
-		becomes(t, s.client.Host, http, svc.At(f, http), cluster.Unreachable) // its route is gone
-	}
-}
-
-func (s *processStage) policies(t *testing.T) {
-	for _, c := range []struct {
-		name, policies, endpoint string
-		inside, outside          bool // whether clients reach the Service: at the ClusterIP, and from outside at other addresses
-	}{
-		{"Cluster", "{}", "web-2", true, true},
-		{"internal Local without endpoint", "{internalTrafficPolicy: Local}", "web-2", false, true},
-		{"internal Local", "{internalTrafficPolicy: Local}", "web-1", true, true},
-		{"external Local without endpoint", "{externalTrafficPolicy: Local}", "web-2", true, false},
-		{"external Local", "{externalTrafficPolicy: Local}", "web-1", true, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			svc := s.serve(t, fmt.Sprintf(`
-metadata: {name: web}
-spec: {type: LoadBalancer}
----
-endpoints: [{addresses: [%s]}]`, c.endpoint)).With("spec: " + c.policies)
-			writeManifests(t, s.dir, svc.YAML())
-			for _, f := range s.FamilyList() {
-				for _, p := range []port{http, dns} {
-					for _, from := range []*cluster.Host{s.client.Host, s.farClient.Host, s.node.Host} {
-						s.answers(t, from, p, svc.At(f, p), c.inside)
-						s.answers(t, from, p, svc.AtBalancer(f, p), true) // pods and the node do not know where endpoints are
-						s.answers(t, from, p, svc.AtNode(s.node, f), true)
-					}
-					s.answers(t, s.outside, p, svc.AtBalancer(f, p), c.outside)
-					s.answers(t, s.outside, p, svc.AtNode(s.node, f), c.outside)
-				}
-			}
-		})
-	}
-}
-
-func (s *processStage) answers(t *testing.T, from *cluster.Host, p port, at string, want bool) {
-	t.Helper()
-	if want {
-		becomes(t, from, p, at, cluster.Answered)
-	} else {
-		eventuallyUnserved(t, from, p, at)
-	}
-}
-
-func (s *processStage) sourceRanges(t *testing.T) {
-	svc := s.services.Service(`
-metadata: {name: ranges}
-spec: {type: LoadBalancer}
----
-endpoints: [{addresses: [web-1]}]`)
-	for _, c := range []struct {
-		ranges string
-		may    []*cluster.Host
-	}{
-		{"[client-1, client]", []*cluster.Host{s.outside, s.client.Host}},
-		{"[client-2]", []*cluster.Host{s.otherOutside}},
-		{"[node-1]", []*cluster.Host{s.node.Host}},
-		{"null", []*cluster.Host{s.outside, s.otherOutside, s.client.Host, s.node.Host}},
-	} {
-		writeManifests(t, s.dir, svc.With("spec: {loadBalancerSourceRanges: "+c.ranges+"}").YAML())
-		for _, f := range s.FamilyList() {
-			for _, p := range []port{http, dns} {
-				for _, from := range []*cluster.Host{s.outside, s.otherOutside, s.client.Host, s.node.Host} {
-					may := false
-					for _, one := range c.may {
-						may = may || one == from
-					}
-					s.answers(t, from, p, svc.AtBalancer(f, p), may)
-				}
-			}
+		reach(t, s.client.Host, daemonPort, svc.At(f, daemonPort), "web-1", s.node.Addr(f))
+		if got := s.client.Get(t, cluster.TCP, s.node.At(f, daemonPort.Number)); got.Server != "daemon" {
+			t.Errorf("the daemon does not answer at the node's address: %v", got)
 		}
 	}
 }
 
-func (s *processStage) affinity(t *testing.T) {
-	both := `
+func (s *processStage) weights(t *testing.T) {
+	svc := s.serve(t, `
+metadata: {name: weighted, annotations: {kube-ipvs.io/weight-by-node: "node-1=3,node-2=1"}}
 ---
-endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`
-	spread := func(svc service) int {
-		s.client.Await(t, patience, cluster.TCP, svc.At(cluster.V4, http))
-		return len(s.client.Spread(t, 10, cluster.TCP, svc.At(cluster.V4, http)))
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+	s.client.Await(t, patience, cluster.TCP, svc.At(cluster.V4, http))
+	if got := s.client.Spread(t, 12, cluster.TCP, svc.At(cluster.V4, http)); got["web-1"] != 9 || got["web-2"] != 3 {
+		t.Errorf("answers %v", got)
 	}
-	if n := spread(s.serve(t, `metadata: {name: sticky}
-spec: {sessionAffinity: ClientIP}`+both)); n != 1 {
-		t.Errorf("a client with affinity reached %d endpoints", n)
+}
+
+// halfClose: a client that has sent everything closes its direction, and then receives the whole reply.
+func (s *processStage) halfClose(t *testing.T) {
+	const size = 1 << 20
+	var listener net.Listener
+	if err := s.web.Do(func() (err error) { listener, err = net.Listen("tcp", ":7000"); return err }); err != nil {
+		t.Fatal(err)
 	}
-	if n := spread(s.serve(t, `metadata: {name: loose}`+both)); n != 2 {
-		t.Errorf("a client without affinity reached %d endpoints", n)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			request, _ := io.ReadAll(c)
+			_, _ = c.Write(request)
+			_ = c.Close()
+		}
+	}()
+	svc := s.serve(t, `
+metadata: {name: echo}
+spec: {ports: [{name: http, port: 80, targetPort: 7000}]}
+---
+endpoints: [{addresses: [web-1]}]`)
+	cluster.Eventually(t, patience, "the reply to a half-closed connection is complete", func() error {
+		var c net.Conn
+		if err := s.client.Do(func() (err error) { c, err = net.Dial("tcp", svc.At(cluster.V4, http)); return err }); err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_, sent := c.Write(make([]byte, size))
+		reply, err := []byte(nil), errors.Join(sent, c.(*net.TCPConn).CloseWrite())
+		if err == nil {
+			reply, err = io.ReadAll(c)
+		}
+		if err == nil && len(reply) != size {
+			err = fmt.Errorf("%d bytes", len(reply))
+		}
+		return err
+	})
+}
+
+// reload: changed settings apply without a restart.
+func (s *processStage) reload(t *testing.T) {
+	svc := s.serve(t, `
+metadata: {name: inside}
+spec: {type: NodePort, externalTrafficPolicy: Local}
+---
+endpoints: [{addresses: [web-2]}]`)
+	for _, step := range []struct {
+		settings     string
+		node, client cluster.Outcome
+	}{
+		{"clusterCIDR: " + podCIDRs, cluster.Answered, cluster.Answered},
+		{"clusterCIDR: 10.99.0.0/16,fd00:99::/64", cluster.Answered, cluster.Reset},
+		{"clusterCIDR: " + podCIDRs + "\nnodePortAddresses: [192.0.2.0/24, \"2001:db8:99::/64\"]", cluster.Refused, cluster.Refused},
+		{"clusterCIDR: " + podCIDRs, cluster.Answered, cluster.Answered},
+	} {
+		s.configure(t, step.settings)
+		for _, f := range s.FamilyList() {
+			becomes(t, s.node.Host, http, svc.AtNode(s.node, f), step.node)
+			becomes(t, s.client.Host, http, svc.AtNode(s.node, f), step.client)
+		}
 	}
 }
 
@@ -246,7 +197,7 @@ spec: {ports: [{name: http, port: 80, targetPort: 8080}, {name: diameter, protoc
 ---
 endpoints: [{addresses: [web-1]}]`)
 	reach(t, s.client.Host, http, svc.At(cluster.V4, http), "web-1", s.node.V4)
-	status, err := s.node.Run(cluster.AgentBinary(t), "status", "--status-socket", s.socket)
+	status, err := s.node.Run(cluster.AgentBinary(t), "status", "--status-socket", s.node.StatusSocket())
 	if err != nil || !strings.Contains(status, "cannot forward SCTP") {
 		t.Errorf("status: %v\n%s", err, status)
 	}
@@ -292,15 +243,15 @@ endpoints: [{addresses: [web-1]}]`)
 }
 
 func (s *processStage) commands(t *testing.T) {
-	status, _ := s.node.Run(cluster.AgentBinary(t), "status", "--status-socket", s.socket) // its exit status tells that there are problems
+	status, _ := s.node.Run(cluster.AgentBinary(t), "status", "--status-socket", s.node.StatusSocket()) // its exit status tells that there are problems
 	if !regexp.MustCompile(`data plane +userspace `).MatchString(status) {
 		t.Errorf("status is\n%s", status)
 	}
-	services, _ := s.node.Run(cluster.AgentBinary(t), "services", "--status-socket", s.socket)
+	services, _ := s.node.Run(cluster.AgentBinary(t), "services", "--status-socket", s.node.StatusSocket())
 	if !regexp.MustCompile(`web +http +ClusterIP .* Served`).MatchString(services) {
 		t.Errorf("services is\n%s", services)
 	}
-	_, err := s.node.Run(cluster.AgentBinary(t), "explain", "--status-socket", s.socket, "default/web")
+	_, err := s.node.Run(cluster.AgentBinary(t), "explain", "--status-socket", s.node.StatusSocket(), "default/web")
 	if !strings.Contains(fmt.Sprint(err), "the agent's process forwards connections") {
 		t.Errorf("explain: %v", err)
 	}
@@ -330,7 +281,7 @@ func (s *processStage) leavesNothing(t *testing.T) {
 
 func (s *processStage) occupied(t *testing.T) {
 	s.node.MustRun(t, "ip", "link", "add", "kube-ipvs0", "type", "dummy")
-	if _, err := s.node.Run(s.inProcess(t)...); !strings.Contains(fmt.Sprint(err), "kube-ipvs cleanup") {
+	if _, err := s.node.Run(s.command(t)...); !strings.Contains(fmt.Sprint(err), "kube-ipvs cleanup") {
 		t.Errorf("the agent started beside another data plane: %v", err)
 	}
 	s.node.MustRun(t, "ip", "link", "show", "type", "dummy", "dev", "kube-ipvs0")

@@ -32,7 +32,7 @@ var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)
 
 func onManifests(t *testing.T, node *cluster.Node, verb, dir string, flags ...string) []string {
 	t.Helper()
-	return slices.Concat([]string{cluster.AgentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name}, flags)
+	return slices.Concat([]string{cluster.AgentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name, "--status-socket", node.StatusSocket()}, flags)
 }
 
 func writeManifests(t *testing.T, dir, text string) {
@@ -81,7 +81,8 @@ func (w *world) Close() error { return errors.Join(w.api.Stop(), w.Cluster.Close
 
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
-	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
+	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name,
+		"--status-socket", node.StatusSocket()}, w.flags, flags)
 }
 
 func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {

@@ -25,6 +25,8 @@ func Mode() kernel.Mode {
 	switch {
 	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
 		return kernel.NFTablesOnly
+	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneUserspace:
+		return kernel.Userspace
 	case os.Getenv("KUBE_IPVS_RULES") == kernel.RulesNFTables:
 		return kernel.IPVSWithNFTables
 	}
@@ -37,10 +39,16 @@ func NFTables() bool { return Mode().RulesInNFTables() }
 // Balancing reports whether this run's agents balance with nftables instead of IPVS.
 func Balancing() bool { return Mode().NFTablesBalances() }
 
+// Userspace reports whether this run's agents forward connections in their own process, at the addresses of Services.
+func Userspace() bool { return Mode() == kernel.Userspace }
+
 // DataPlaneFlags returns the flags that select this run's data plane, and how its agents bind addresses.
 func DataPlaneFlags() (flags []string) {
-	if Balancing() {
+	switch {
+	case Balancing():
 		flags = append(flags, "--data-plane", "nftables")
+	case Userspace():
+		flags = append(flags, "--data-plane", "userspace", "--forward-addresses", "services")
 	}
 	if binding := os.Getenv("KUBE_IPVS_ADDRESSES"); binding != "" {
 		flags = append(flags, "--addresses", binding)
@@ -88,7 +96,15 @@ func Previous(agent ...string) []string {
 // NeedIPVS skips a test of a feature that only IPVS supports.
 func NeedIPVS(t testing.TB, reason string) {
 	t.Helper()
-	if Balancing() {
+	if !Mode().IPVSBalances() {
+		t.Skip(reason)
+	}
+}
+
+// NeedKernel skips a test of behavior that differs or is missing where the agent's process forwards connections.
+func NeedKernel(t testing.TB, reason string) {
+	t.Helper()
+	if Userspace() {
 		t.Skip(reason)
 	}
 }

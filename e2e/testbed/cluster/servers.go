@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,10 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/ptr"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/status"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // VirtualServer is a virtual server in a host's kernel.
@@ -46,7 +51,39 @@ func openServers(balancing bool) (serverReader, error) {
 
 // VirtualServers reads the host's virtual servers without starting a process.
 func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
+	if Userspace() {
+		return h.forwarded(agent.Query{All: true})
+	}
 	return h.VirtualServersIn(Balancing())
+}
+
+// StatusSocket is the path of the status socket of the host's agent.
+func (h *Host) StatusSocket() string {
+	return filepath.Join(filepath.Dir(config.StatusSocket), h.Namespace()+".sock")
+}
+
+// forwarded reads virtual servers from an agent that keeps them in its process. Without an agent, there are none.
+func (h *Host) forwarded(query agent.Query) (map[string]VirtualServer, error) {
+	v, silence, err := status.Ask(context.Background(), h.StatusSocket(), query)
+	if v == nil || silence != nil || err != nil {
+		return nil, err
+	}
+	servers := map[string]VirtualServer{}
+	for _, svc := range v.Services {
+		for _, f := range svc.Frontends {
+			if f.State == view.Missing || !f.Ours() {
+				continue
+			}
+			server := VirtualServer{Scheduler: f.Scheduler, Persistent: f.Affinity > 0, Weights: map[netip.AddrPort]int{}}
+			for _, e := range f.Endpoints {
+				if e.Weight != nil {
+					server.Weights[e.Address] = int(*e.Weight)
+				}
+			}
+			servers[VirtualKey(Protocol(strings.ToUpper(f.Protocol)), f.Address.String())] = server
+		}
+	}
+	return servers, nil
 }
 
 // VirtualServersIn reads the host's virtual servers in nftables if balancing is true, and otherwise in IPVS.
@@ -69,8 +106,11 @@ func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports contains the entry.
+// SetHolds reports whether a set of addresses and ports contains the entry. In user space, a port needs no entry to be open.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
+	if Userspace() {
+		return true, nil
+	}
 	if NFTables() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
 		entry := fmt.Sprintf(" %s . %s . %d", at.Addr(), strings.ToLower(string(protocol)), at.Port())
@@ -83,15 +123,24 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 	return holds, err
 }
 
-// Binds reports whether packets to a virtual address reach the host itself. The kernel lists an IPv6 address shortly
-// before it adds the route. Until then, it sends packets for the address to the default gateway.
+// Binds reports whether packets to a virtual address reach the host itself, or the namespace of its agent. The kernel
+// lists an IPv6 address shortly before it adds the route. Until then, it sends packets for the address to the default
+// gateway.
 func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 	err = h.Do(func() error {
 		routes, err := netlink.RouteGet(addr.AsSlice())
 		if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
 			return nil
 		}
-		binds = slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
+		isBound := func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL }
+		if Userspace() {
+			device, err := netlink.LinkByName(kernel.Device)
+			if err != nil {
+				return err
+			}
+			isBound = func(r netlink.Route) bool { return r.LinkIndex == device.Attrs().Index }
+		}
+		binds = slices.ContainsFunc(routes, isBound)
 		return err
 	})
 	return binds, err
@@ -100,9 +149,14 @@ func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 // Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on the number of
 // other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
-	if Balancing() {
+	key := VirtualKey(TCP, at.String())
+	switch {
+	case Balancing():
 		servers, err := h.VirtualServers()
-		return servers[VirtualKey(TCP, at.String())].Weights, err
+		return servers[key].Weights, err
+	case Userspace():
+		servers, err := h.forwarded(agent.Query{Address: at.Addr()})
+		return servers[key].Weights, err
 	}
 	err = h.Do(func() error {
 		backend, err := ipvs.New()

@@ -27,6 +27,11 @@ var (
 	podGateway = map[Family]netip.Addr{V4: netip.MustParseAddr("169.254.1.1"), V6: netip.MustParseAddr("fe80::1")}
 )
 
+// Sees reports whether an endpoint that sees source was reached by client. In user space, it sees the node that forwards the connection.
+func Sees(source, client netip.Addr) bool {
+	return source == client || Userspace() && (underlay.V4.Contains(source) || underlay.V6.Contains(source))
+}
+
 func podCIDR(node int) Prefixes {
 	return Prefixes{
 		netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", node)),

@@ -42,6 +42,7 @@ func TestReportOfWhatIsServed(t *testing.T) {
 func TestLogInUserspace(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Mode = kernel.Userspace
+		w.fake.OnOp(nil) // its order of writes needs rules
 		w.start()
 		w.put(compiletest.Service("web", "10.96.0.1", "10.244.0.1"))
 		found := false

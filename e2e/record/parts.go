@@ -69,7 +69,7 @@ var Parts = []Part{
 	{"kubeproxy", "known kube-proxy bugs, tested on kube-proxy and on kube-ipvs", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost with thousands of Services, and guards in user space, on a real clock", []string{
 		"e2e PKG=./e2e/stories/scale LAB=uml",
-		"e2e PKG=./e2e/stories/services:TestGaps|TestGuards DATA_PLANE=userspace API=small LAB=uml",
+		"e2e PKG='./e2e/stories/services:TestGaps|TestGuards' DATA_PLANE=userspace API=small LAB=uml",
 	}, 5, false},
 	{"churn", "200 changes a second among 10,000 Services, with nftables: ten minutes, and an hour on the virtual clock", []string{
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",

@@ -90,7 +90,7 @@ func (p *planner) planTouched(ctx context.Context, k Kernel, s *syncRun) (diff.P
 	p.known.Refusals.TouchDue(s.now, p.target, s.touched)
 	for _, key := range p.ramps.TakeDue(s.now) {
 		if !p.known.Unverified().Has(key) {
-			p.target.Touch(key, s.touched)
+			p.target.TouchWithNeeds(key, s.touched)
 		}
 	}
 	d, err := p.decide(ctx, k, s, have, diff.Scope{Withhold: p.known.Unverified().Withhold}, opt, p.known.LookedUp)
@@ -110,7 +110,7 @@ func (p *planner) countDraining(ctx context.Context, k Kernel, s *syncRun) (func
 	p.known.LookedUp(keys, found)
 	counted := map[kernel.ServerKey]bool{}
 	for _, key := range keys {
-		p.target.Touch(key, s.touched)
+		p.target.TouchWithNeeds(key, s.touched)
 		counted[key] = true
 	}
 	return func(key kernel.ServerKey) bool { return counted[key] }, nil

@@ -178,10 +178,24 @@ func (t *Target) Ports(key kernel.ServerKey) []uint16 {
 	})
 }
 
-// Touch marks a virtual server, its entries and its address as touched. A plan for only the virtual server would lack the guards that it must
-// wait for.
-func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
+// TouchWithNeeds marks a virtual server and the entries that its destinations need. A plan for only the virtual server would not show that the
+// kernel has refused a guard of its port, or the record of its limits.
+func (t *Target) TouchWithNeeds(key kernel.ServerKey, touched *want.Touched) {
 	touched.Servers[key] = struct{}{}
+	server := t.Server(key)
+	if server == nil {
+		return
+	}
+	touched.Members[want.LedgerEntry(t.Base().Ledger, key)] = struct{}{}
+	for _, m := range server.Members {
+		if set, _ := t.Set(m.Set); set.Timing == want.Guard || isOneOf(t.Base().Limited, m.Set) {
+			touched.Members[m] = struct{}{}
+		}
+	}
+}
+
+// Touch marks a virtual server, its entries and its address as touched.
+func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
 	if server := t.Server(key); server != nil {
 		t.touch(server, 0, touched)
 	}

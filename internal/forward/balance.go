@@ -171,13 +171,14 @@ func (b *balancer) connected(from netip.Addr, to netip.AddrPort, now time.Time) 
 	return counted
 }
 
-// inspect returns the traffic of connections that have ended, and the endpoints of clients with affinity.
-func (b *balancer) inspect(now time.Time) (s Served, clients []Connection) {
+// inspect returns the traffic, and the endpoints of clients with affinity. live is the traffic of open TCP connections.
+func (b *balancer) inspect(now time.Time, live map[*tally]Traffic) (s Served, clients []Connection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s = Served{Traffic: b.total.read(), Endpoints: make([]ServedEndpoint, len(b.target.Endpoints))}
+	s = Served{Traffic: b.total.read().plus(live[b.total]), Endpoints: make([]ServedEndpoint, len(b.target.Endpoints))}
 	for i, e := range b.target.Endpoints {
-		s.Endpoints[i] = ServedEndpoint{Endpoint: e, Traffic: b.endpoints[e.Addr].read()}
+		counted := b.endpoints[e.Addr]
+		s.Endpoints[i] = ServedEndpoint{Endpoint: e, Traffic: counted.read().plus(live[counted])}
 	}
 	if b.target.Affinity == 0 {
 		return s, nil

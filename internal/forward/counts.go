@@ -46,36 +46,35 @@ type Connection struct {
 func (f *Forwarder) Inspect(now time.Time) (served map[Listen]Served, connections []Connection) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	live := map[*tally]Traffic{} // of the streams' own tallies: a port that was opened again, and an endpoint that has returned, have new ones
+	for s := range f.streams {
+		for _, one := range s.tallies {
+			live[one] = live[one].plus(s.carried())
+		}
+	}
 	served = make(map[Listen]Served, len(f.listeners))
 	for at, l := range f.listeners {
-		one, clients := l.balance().inspect(now)
+		one, clients := l.balance().inspect(now, live)
 		for _, c := range clients {
 			c.Listen = at
 			connections = append(connections, c)
 		}
 		served[at] = one
 	}
-	add := func(c Connection, live Traffic, open, flows int) {
+	add := func(c Connection, open, flows int) {
 		connections = append(connections, c)
-		s, exists := served[c.Listen]
-		if !exists {
-			return
+		at := served[c.Listen].Endpoints
+		if i := slices.IndexFunc(at, func(e ServedEndpoint) bool { return e.Addr == c.Endpoint }); i >= 0 {
+			at[i].Open, at[i].Flows = at[i].Open+open, at[i].Flows+flows
 		}
-		s.Traffic = s.plus(live)
-		if i := slices.IndexFunc(s.Endpoints, func(e ServedEndpoint) bool { return e.Addr == c.Endpoint }); i >= 0 {
-			e := &s.Endpoints[i]
-			e.Traffic = e.plus(live)
-			e.Open, e.Flows = e.Open+open, e.Flows+flows
-		}
-		served[c.Listen] = s
 	}
 	for s := range f.streams {
-		add(s.Connection, s.carried(), 1, 0)
+		add(s.Connection, 1, 0)
 	}
 	f.flowsMu.Lock()
 	defer f.flowsMu.Unlock()
 	for key, fl := range f.flows.all {
-		add(Connection{key.listener.at, key.client, fl.to, max(0, fl.expires.Load().Sub(now))}, Traffic{}, 0, 1)
+		add(Connection{key.listener.at, key.client, fl.to, max(0, fl.expires.Load().Sub(now))}, 0, 1)
 	}
 	return served, connections
 }

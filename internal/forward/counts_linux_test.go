@@ -87,3 +87,31 @@ func TestCountsGrow(t *testing.T) {
 		}
 	}
 }
+
+// The counters never decrease, because a metric would then count everything again: a connection that is older than its listener, or than its
+// endpoint in the target, counts for neither.
+func TestCountersNeverDecrease(t *testing.T) {
+	for name, again := range map[string]func(*Forwarder, Listen) error{
+		"the port was closed": func(f *Forwarder, at Listen) error { return f.Remove(at) },
+		"the endpoint left":   func(f *Forwarder, at Listen) error { _, err := f.Set(at, Target{}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, at, web := open(t, limits), freePort(t, TCP), startEndpoint(t, "web")
+			set(t, f, at, web)
+			client := mustDial(t, at)
+			if err := again(f, at); err != nil {
+				t.Fatal(err)
+			}
+			set(t, f, at, web)
+			before, _ := f.Inspect(time.Now())
+			_ = client.Close()
+			for f.Counts().Connections > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			after, _ := f.Inspect(time.Now())
+			if b, a := before[at], after[at]; a.BytesOut < b.BytesOut || a.Endpoints[0].BytesOut < b.Endpoints[0].BytesOut {
+				t.Errorf("before the end: %+v, after: %+v", b, a)
+			}
+		})
+	}
+}

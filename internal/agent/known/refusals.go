@@ -124,7 +124,7 @@ func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 	return fmt.Errorf("refused before; the agent retries with exponential backoff: %w", entry.err)
 }
 
-// TouchDue adds the refused objects that are due for a retry to touched.
+// TouchDue touches the refused objects that are due for a retry, and what they need.
 func (r *Refusals) TouchDue(now time.Time, w *diff.Target, touched *want.Touched) {
 	for _, entry := range r.byObject {
 		if now.Before(entry.retryAt) {
@@ -132,9 +132,9 @@ func (r *Refusals) TouchDue(now time.Time, w *diff.Target, touched *want.Touched
 		}
 		switch o := entry.op.Object.(type) {
 		case kernel.Server:
-			w.Touch(o.Key, touched)
+			w.TouchWithNeeds(o.Key, touched)
 		case kernel.ServerDestination:
-			w.Touch(o.Server, touched)
+			w.TouchWithNeeds(o.Server, touched)
 		default:
 			touch(entry.op, touched)
 		}

@@ -27,8 +27,7 @@ func (t *table) serve(key kernel.ServerKey) error {
 }
 
 // SetNode sets the node's own addresses. Ports at addresses that the node has gained or lost are opened again, because
-// they belong in the other network namespace. A port that cannot be opened is missing in the table, so the next audit
-// repairs it.
+// they belong in the other network namespace.
 func (t *table) SetNode(addrs []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,17 +42,23 @@ func (t *table) SetNode(addrs []netip.Addr) {
 		if slices.Contains(before, addr) != slices.Contains(addrs, addr) {
 			_ = t.forwarder.Remove(virtual.Listen(key)) // the socket is closed even if close fails
 		}
-		if t.serve(key) != nil {
-			delete(t.servers, key)
-		}
 	}
+	t.serveAll()
 }
 
 // SetPods replaces the ranges of pods, which count as inside the cluster.
 func (t *table) SetPods(ranges []netip.Prefix) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if slices.Equal(t.admission.Pods, ranges) {
+		return
+	}
 	t.admission.Pods = ranges
+	t.serveAll()
+}
+
+// serveAll serves each port again. A port that cannot be opened is missing in the table, so the next audit repairs it.
+func (t *table) serveAll() {
 	for key := range t.servers {
 		if t.serve(key) != nil {
 			delete(t.servers, key)

@@ -87,8 +87,12 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 			sayNFTables(cmd, node)
 		}
 		return how.finish(cmd, c, refusal)
-	}, func() error {
-		return errors.Join(how.removeLink(cmd.ErrOrStderr(), m), how.releasePorts(cmd.ErrOrStderr(), m))
+	}, func(planned bool) error {
+		err := how.removeLink(cmd.ErrOrStderr(), m)
+		if planned { // otherwise, virtual servers may still use the reserved node ports
+			err = errors.Join(err, how.releasePorts(cmd.ErrOrStderr(), m))
+		}
+		return err
 	})
 }
 

@@ -48,7 +48,7 @@ func (l *Line) kubernetes() string {
 	return strings.Fields(version + " unknown")[0]
 }
 
-// Parts lists all parts, shortest first. $SEED stands for the run's seed.
+// Parts lists all parts. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"page", "the page of the command ui in headless Chromium", []string{"page-test"}, 1, false},
 	{"windows", "the agent for Windows, and the unit tests of its data plane, under Debian's Wine", []string{"windows-test"}, 2, false},

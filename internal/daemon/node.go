@@ -93,7 +93,7 @@ func preflightNode(ctx context.Context, m Machine, settings *config.Settings, lo
 
 // errNoKernel is the error of commands that read or write the kernel.
 var errNoKernel = errors.New("with --data-plane=userspace, the agent has no rules or virtual servers in the kernel; " +
-	"kube-ipvs plan -f shows what it would serve; to remove a leftover kube-ipvs0, or objects of another data plane, use --data-plane=auto")
+	"kube-ipvs plan -f shows what it would serve; --data-plane=auto examines objects of the other data planes")
 
 // OpenAnyNode opens this machine, whether or not it can serve Services.
 func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {

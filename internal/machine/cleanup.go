@@ -19,10 +19,10 @@ import (
 type Cleaning struct{ DryRun, KeepServices bool }
 
 // Clean plans the removal of all kube-ipvs objects, and passes the plan to act. If the removal must not run, it also passes the reason. Then it calls
-// rest, which removes what no plan contains, unless the removal must not run; also if the plan failed, for example because the machine has neither
-// iptables nor nftables. Unless this is a dry run, no agent can start until both have returned.
+// rest, which removes what no plan contains, unless the removal must not run; also if nothing could be planned, for example because the machine has
+// neither iptables nor nftables. Unless this is a dry run, no agent can start until both have returned.
 func (m *Machine) Clean(
-	ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error, rest func() error,
+	ctx context.Context, settings *config.Settings, how Cleaning, log *zap.Logger, act func(*daemon.Node, *agent.Cleanup, error) error, rest func(planned bool) error,
 ) error {
 	leave, refusal := m.TryLock()
 	if refusal != nil {
@@ -36,11 +36,15 @@ func (m *Machine) Clean(
 	default:
 		defer leave()
 	}
-	refusal, err := m.cleanKernel(ctx, settings, how, refusal, log, act)
+	planned := false
+	refusal, err := m.cleanKernel(ctx, settings, how, refusal, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
+		planned = true
+		return act(node, c, refusal)
+	})
 	if refusal != nil && !how.DryRun {
 		return err
 	}
-	return errors.Join(err, rest()) // also if another object could not be removed
+	return errors.Join(err, rest(planned)) // also if another object could not be removed
 }
 
 // cleanKernel returns why the removal must not run.

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// errInProcess means that the kernel has no state to read: an agent in user space serves this node.
-var errInProcess = errors.New("the agent's process forwards connections on this node, and keeps nothing in the kernel but kube-ipvs0 and routes to it")
+// errInProcess means that the kernel has no state to read: an agent in user space serves this node, or did until it was killed.
+var errInProcess = errors.New("kube-ipvs0 belongs to an agent in user space, whose process forwards connections and keeps nothing else in the kernel but routes")
 
 func inProcess() bool {
 	exists, err := sockets.Exists()
@@ -22,7 +22,10 @@ func inProcess() bool {
 
 // InProcess returns an error if an agent in user space serves this node, for commands that have nothing to read then.
 func (m *Machine) InProcess() error {
-	if exists, err := m.Link.Exists(); err == nil && exists {
+	switch exists, err := m.Link.Exists(); {
+	case err != nil:
+		return fmt.Errorf("look for kube-ipvs0 of an agent in user space: %w", err)
+	case exists:
 		return errInProcess
 	}
 	return nil
@@ -60,7 +63,7 @@ func askProcess(ctx context.Context, socket string) (*view.Forwarded, error) {
 	case err != nil:
 		return nil, err
 	case v == nil:
-		return nil, fmt.Errorf("%w; only the agent knows its connections: %w", errInProcess, silence)
+		return nil, fmt.Errorf("%w; only the agent knows its connections: %w; if it does not run any more, `kube-ipvs cleanup` removes kube-ipvs0", errInProcess, silence)
 	case v.Forwarded == nil:
 		return nil, fmt.Errorf("%w; the agent on %s has another data plane (%s)", errInProcess, socket, v.Node.Mode)
 	}

@@ -100,7 +100,7 @@ func saysWhat(t *testing.T, s *stage) {
 		"ipvsadm -Ln":                                       "kube-ipvs conns",
 	} {
 		said, _ := s.node.Run("sh", "-c", s.binary+" "+command+" 2>&1 >/dev/null")
-		if !strings.Contains(said, "the agent's process forwards connections on this node") || !strings.Contains(said, "`"+instead+"`") {
+		if !strings.Contains(said, "belongs to an agent in user space") || !strings.Contains(said, "`"+instead+"`") {
 			t.Errorf("%s: %s", command, said)
 		}
 	}

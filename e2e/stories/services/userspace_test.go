@@ -252,7 +252,7 @@ func (s *processStage) commands(t *testing.T) {
 		t.Errorf("services is\n%s", services)
 	}
 	_, err := s.node.Run(cluster.AgentBinary(t), "explain", "--status-socket", s.node.StatusSocket(), "default/web")
-	if !strings.Contains(fmt.Sprint(err), "the agent's process forwards connections") {
+	if !strings.Contains(fmt.Sprint(err), "belongs to an agent in user space") {
 		t.Errorf("explain: %v", err)
 	}
 	metrics := s.node.MustRun(t, "curl", "-s", "http://127.0.0.1:10249/metrics")

@@ -16,7 +16,7 @@ type audits struct {
 }
 
 func (a *audits) start(ctx context.Context, b *background, k Kernel, p *planner) {
-	limited, found := diff.Limited(p.target, p.known.State()), &audit{}
+	limited, found := diff.MayHaveLimits(p.target, p.known.State()), &audit{}
 	asked := p.known.BeginAudit(limited)
 	found.limited = setOf(limited)
 	read := func() (*kernel.Differences, error) {
@@ -43,7 +43,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, error) {
 	d := s.audit.differences
 	unclear := p.known.Unseen(d)
-	for _, key := range diff.Limited(p.target, p.known.State()) {
+	for _, key := range diff.MayHaveLimits(p.target, p.known.State()) {
 		_, reported := d.Servers[key]
 		if _, limited := s.audit.limited[key]; reported && !limited && !p.known.Written(key) {
 			unclear = append(unclear, key)

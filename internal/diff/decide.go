@@ -111,7 +111,7 @@ func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{
 func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	if s.Listed {
-		keys = append(missing(t, have, opt), Limited(t, have)...)
+		keys = append(missing(t, have, opt), MayHaveLimits(t, have)...)
 	} else {
 		keys = claims(t, have, s.Touched, opt)
 	}

@@ -268,9 +268,9 @@ func Drains(w *Target, have *kernel.State) []kernel.ServerKey {
 	return keys
 }
 
-// Limited lists the virtual servers whose destinations have or need connection limits. A full read does not show the limits, so these
+// MayHaveLimits lists the virtual servers whose destinations have or need connection limits. A full read does not show the limits, so these
 // servers must be looked up.
-func Limited(w *Target, have *kernel.State) []kernel.ServerKey {
+func MayHaveLimits(w *Target, have *kernel.State) []kernel.ServerKey {
 	limited := map[kernel.ServerKey]struct{}{}
 	for _, set := range w.Base().Limited {
 		for element := range have.Members[set] {

@@ -49,7 +49,8 @@ func leftoversAmong(servers iter.Seq[kernel.ServerKey], addrs iter.Seq[netip.Add
 }
 
 // Suspects are the only objects that can be leftovers until the next full comparison: the foreign virtual servers and the unwanted addresses that
-// the last one found, and what was touched since. A node has few of them, so an audit that finds no difference looks only at these.
+// the last one found, and what was touched since. An audit that finds anything else, such as an object that another program has added, reports a
+// difference, which forces a full comparison. A node has few suspects, so an audit that finds no difference looks only at these.
 type Suspects struct {
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}

@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 )
 
 // TestCloseWaitsForReplies: while Close waits, idle connections end, and a client that has sent its whole request still
@@ -12,28 +14,14 @@ import (
 func TestCloseWaitsForReplies(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	f.quiet = 20 * time.Millisecond
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
 	idle := make(chan struct{}) // closed when the idle connection has ended
-	go func() {
-		for {
-			c, err := socket.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.WriteString(c, "slow\n")
-				_, _ = io.Copy(io.Discard, c) // the whole request
-				<-idle
-				_, _ = io.WriteString(c, "reply\n")
-				_ = c.Close()
-			}()
-		}
-	}()
-	setTarget(t, f, at, To(socket.Addr().(*net.TCPAddr).AddrPort()))
+	slow := freeport.Serve(t, "127.0.0.1:0", func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "slow\n")
+		_, _ = io.Copy(io.Discard, c) // the whole request
+		<-idle
+		_, _ = io.WriteString(c, "reply\n")
+	})
+	setTarget(t, f, at, To(slow))
 	waiting, asking := mustDial(t, at), mustDial(t, at)
 	if err := asking.CloseWrite(); err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func PrintConnections(w io.Writer, list ConnectionList, form Table) error {
 			client, state = c.Client.Addr().String(), "AFFINITY"
 		}
 		row := []string{
-			c.Namespace, c.Name, c.Protocol, client, c.Virtual.String(), c.Endpoint.String(), c.Pod, state, strconv.FormatUint(c.Expires, 10) + "s",
+			c.Namespace, c.Name, c.Protocol, client, c.Virtual.String(), c.Endpoint.String(), c.Pod, state, expiry(c.Expires),
 		}
 		if form.Wide {
 			row = append(row, c.Port, c.Node)
@@ -100,4 +100,12 @@ func PrintConnections(w io.Writer, list ConnectionList, form Table) error {
 		t.row(row...)
 	}
 	return t.writeAs(w, form)
+}
+
+// expiry is empty for a connection that the agent's process forwards, because it does not expire.
+func expiry(seconds uint64) string {
+	if seconds == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(seconds, 10) + "s"
 }

@@ -120,6 +120,11 @@ func (s *Server) Limited() bool {
 	return slices.ContainsFunc(s.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 })
 }
 
+// Stopped reports whether a destination has weight 0.
+func (s *Server) Stopped() bool {
+	return slices.ContainsFunc(s.Destinations, func(d kernel.Destination) bool { return d.Weight == 0 })
+}
+
 // Serves reports whether new connections to a port may match this virtual server.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	if s.Key == port {
@@ -208,7 +213,7 @@ func (s *State) add(server *Server, touched *Touched) {
 	if server.Limited() {
 		s.limited[server.Key] = server
 	}
-	if slices.ContainsFunc(server.Destinations, func(d kernel.Destination) bool { return d.Weight == 0 }) {
+	if server.Stopped() {
 		s.stopped[server.Key] = server
 	}
 	if !server.Unbound {

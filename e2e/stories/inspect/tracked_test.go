@@ -9,6 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const datagrams = `apiVersion: v1
@@ -70,16 +71,7 @@ func listsTracked(t *testing.T, s *stage, opened []*cluster.Conn) {
 }
 
 func countsTracked(t *testing.T, s *stage, opened []*cluster.Conn) {
-	frontend := runJSON[inspect.ServiceList](t, s, "services", "default/plain").Items[0].Frontends[0]
-	want := map[string]uint64{}
-	for _, c := range opened {
-		want["default/"+c.Server]++
-	}
-	for _, e := range frontend.Endpoints {
-		if e.Connections == nil || e.Connections.Active != want[e.Pod] || e.Connections.Inactive != 0 {
-			t.Errorf("endpoint %+v has %+v, want %d active", e, e.Connections, want[e.Pod])
-		}
-	}
+	countsActive(t, runJSON[inspect.ServiceList](t, s, "services", "default/plain").Items[0].Frontends[0], opened)
 	udp := runJSON[inspect.ServiceList](t, s, "services", "default/datagrams").Items[0].Frontends
 	for _, f := range udp {
 		if active := map[string]uint64{"sctp": 1}[f.Port]; f.Connections == nil || f.Connections.Active != active || f.Connections.Inactive != 1-active {
@@ -88,6 +80,20 @@ func countsTracked(t *testing.T, s *stage, opened []*cluster.Conn) {
 	}
 	if m := runJSON[inspect.Status](t, s, "status").Machine; m.Connections == nil || m.Connections.Active != 6 || m.Connections.Inactive != 1 {
 		t.Errorf("status counts %+v", m.Connections)
+	}
+}
+
+// countsActive requires that services counts only the opened connections.
+func countsActive(t *testing.T, frontend view.Frontend, opened []*cluster.Conn) {
+	t.Helper()
+	want := map[string]uint64{}
+	for _, c := range opened {
+		want["default/"+c.Server]++
+	}
+	for _, e := range frontend.Endpoints {
+		if e.Connections == nil || e.Connections.Active != want[e.Pod] || e.Connections.Inactive != 0 {
+			t.Errorf("endpoint %+v has %+v, want %d active", e, e.Connections, want[e.Pod])
+		}
 	}
 }
 

@@ -66,15 +66,7 @@ func listsForwarded(t *testing.T, s *stage, opened []*cluster.Conn) {
 func countsForwarded(t *testing.T, s *stage, opened []*cluster.Conn) {
 	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
 	frontend := list.Items[0].Frontends[0]
-	want := map[string]uint64{}
-	for _, c := range opened {
-		want["default/"+c.Server]++
-	}
-	for _, e := range frontend.Endpoints {
-		if e.Connections == nil || e.Connections.Active != want[e.Pod] || e.Connections.Inactive != 0 {
-			t.Errorf("endpoint %+v has %+v, want %d active", e, e.Connections, want[e.Pod])
-		}
-	}
+	countsActive(t, frontend, opened)
 	if frontend.Scheduler != "wrr" || len(list.Unknown) > 0 {
 		t.Errorf("scheduler %s; unknown: %v", frontend.Scheduler, list.Unknown)
 	}

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,8 +82,13 @@ func TestMove(t *testing.T) {
 		var done atomic.Bool
 		next := &plane{Kernel: w.fake}
 		next.full.Store(true)
+		var mu sync.Mutex // the agent writes the rules of both families at the same time
 		var ops []kernel.Op
-		w.fake.OnOp(func(op kernel.Op, _ error) { ops = append(ops, op) })
+		w.fake.OnOp(func(op kernel.Op, _ error) {
+			mu.Lock()
+			defer mu.Unlock()
+			ops = append(ops, op)
+		})
 		moves <- agent.Move{Kernel: next, Mode: kernel.IPVSWithNFTables, Done: func() { done.Store(true) }}
 		w.sleep(time.Second)
 		if len(ops) > 0 || done.Load() {

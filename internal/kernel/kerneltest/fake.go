@@ -239,7 +239,7 @@ func (f *Fake) dispatch(op kernel.Op) error {
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
 // OnOp sets a function that is called with each operation and its result, so that a test can check what a packet would see between two
-// operations. Nil removes the function.
+// operations. Calls of Apply at the same time call it at the same time. Nil removes the function.
 func (f *Fake) OnOp(hook func(kernel.Op, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

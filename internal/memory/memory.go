@@ -72,30 +72,47 @@ type keeper struct {
 
 func (k *keeper) adapt() {
 	now := read()
-	k.tuning = k.tuning.next(now.live, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
+	k.tuning = k.tuning.next(now.size, now.cost-k.usage.cost, now.at.Sub(k.usage.at))
 	k.usage = now
 	if k.ownPercent {
-		debug.SetGCPercent(k.tuning.percent)
+		debug.SetGCPercent(k.percent())
 	}
 	if k.ownLimit {
 		debug.SetMemoryLimit(k.tuning.limit)
 	}
 }
 
+// percent is -1 if the limit alone starts collections. Otherwise, the runtime would collect every two minutes, even if nothing has happened.
+func (k *keeper) percent() int {
+	if k.ownLimit {
+		return -1
+	}
+	return max(k.tuning.percent, goPercent)
+}
+
+// size is the memory after the last collection, in bytes. other is what counts towards the limit although no heap object uses it, such as
+// stacks and gaps between objects.
+type size struct{ live, other uint64 }
+
 // usage contains the runtime's measurements at one point in time.
 type usage struct {
 	at time.Time
-	// live is the size of the heap after the last collection, in bytes.
-	live uint64
+	size
 	// cost is the CPU time of all collections, except on otherwise idle CPUs.
 	cost time.Duration
 }
 
 func read() usage {
-	samples := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
+	names := []string{
+		"/gc/heap/live:bytes", "/memory/classes/total:bytes", "/memory/classes/heap/released:bytes", "/memory/classes/heap/free:bytes",
+		"/memory/classes/heap/objects:bytes", "/cpu/classes/gc/total:cpu-seconds", "/cpu/classes/gc/mark/idle:cpu-seconds",
+	}
+	samples := make([]metrics.Sample, len(names))
+	for i, name := range names {
+		samples[i].Name = name
 	}
 	metrics.Read(samples)
-	seconds := samples[1].Value.Float64() - samples[2].Value.Float64()
-	return usage{time.Now(), samples[0].Value.Uint64(), time.Duration(seconds * float64(time.Second))}
+	bytes := func(i int) uint64 { return samples[i].Value.Uint64() }
+	seconds := samples[5].Value.Float64() - samples[6].Value.Float64()
+	return usage{time.Now(), size{live: bytes(0), other: bytes(1) - bytes(2) - bytes(3) - bytes(4)}, time.Duration(seconds * float64(time.Second))}
 }

@@ -2,8 +2,10 @@ package memory
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -100,28 +102,48 @@ func TestEnvironmentTakesPrecedence(t *testing.T) {
 	}
 }
 
-// TestTuning: for any measurements, the limit leaves room for the growth allowed by the percentage. An idle agent returns to
-// at most twice the live heap plus 12 MB, and an agent with expensive collections collects less often.
+// TestWhatStartsCollections: with GOGC, the runtime collects every two minutes, even if the agent is idle. Without it, the limit must be the agent's.
+func TestWhatStartsCollections(t *testing.T) {
+	for name, c := range map[string]struct {
+		environment map[string]string
+		want        uint64
+	}{
+		"the limit":       {nil, math.MaxUint64}, // off
+		"GOGC, if no own": {map[string]string{"GOMEMLIMIT": "1TiB"}, goPercent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start(t, c.environment)
+			eventually(t, "GOGC is set", func() bool {
+				gogc := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+				metrics.Read(gogc)
+				return gogc[0].Value.Uint64() == c.want
+			})
+		})
+	}
+}
+
+// TestTuning: for any measurements, the limit leaves room for the growth allowed by the percentage. The heap of an idle agent
+// grows by at most a fifth and 8 MB, and an agent with expensive collections collects less often.
 func TestTuning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now tuning
-		live := rapid.Uint64Range(0, 1<<40).Draw(t, "live")
+		live, other := rapid.Uint64Range(0, 1<<40).Draw(t, "live"), rapid.Uint64Range(0, 1<<40).Draw(t, "other")
 		for range rapid.IntRange(0, 20).Draw(t, "collections") {
 			cost := rapid.Int64Range(-1, 1<<40).Draw(t, "cost")
 			elapsed := rapid.Int64Range(-1, 1<<40).Draw(t, "elapsed")
 			before := max(now.percent, minPercent)
-			now = now.next(live, time.Duration(cost), time.Duration(elapsed))
-			if now.percent < minPercent || now.percent > maxPercent || now.limit < int64(live)*int64(100+now.percent)/100 {
+			now = now.next(size{live, other}, time.Duration(cost), time.Duration(elapsed))
+			if now.percent < minPercent || now.percent > maxPercent || now.limit < int64(other)+int64(live)*int64(100+now.percent)/100 {
 				t.Fatalf("%+v is out of bounds for %d live bytes", now, live)
 			}
 			if elapsed > 0 && float64(cost) > maxCost*float64(elapsed) && now.percent <= before && before < maxPercent {
 				t.Fatalf("collections cost too much, but the percentage changed from %[2]d%% to %[1]d%%", now.percent, before)
 			}
 		}
-		for range 5 {
-			now = now.next(live, 0, time.Minute)
+		for range 7 {
+			now = now.next(size{live, other}, 0, time.Minute)
 		}
-		if now.limit > 2*int64(live)+12<<20 {
+		if now.limit > int64(live)*6/5+int64(other)+spare {
 			t.Fatalf("the limit of an idle agent is too high: %+v with %d live bytes", now, live)
 		}
 	})

@@ -3,16 +3,18 @@ package memory
 import "time"
 
 const (
-	// minPercent is Go's own default: the heap may grow to twice its live size.
-	minPercent = 100
+	// minPercent is the growth of an idle agent's heap between two collections, in percent of its live size. Collections take most of an idle
+	// agent's CPU time in large clusters, but memory is also scarce.
+	minPercent = 20
 	// maxPercent limits how much memory the agent may use to collect less often.
 	maxPercent = 800
 	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
 	// cost less than lowCost, it shrinks again.
-	maxCost, lowCost = 0.01, 0.0025
-	// overhead is the memory in bytes that the runtime needs in addition to the heap: stacks, tables, free space
-	// between objects.
-	overhead = 8 << 20
+	maxCost, lowCost = 0.005, 0.00125
+	// spare is added to the growth, so that small heaps are not collected often. It is in bytes.
+	spare = 8 << 20
+	// goPercent is GOGC's default. It applies if the limit is not ours.
+	goPercent = 100
 )
 
 // tuning limits the growth of the heap beyond its live size.
@@ -23,9 +25,9 @@ type tuning struct {
 	limit int64
 }
 
-// next returns the tuning after a collection. live is the size of the heap that it left, in bytes. cost is the CPU
-// time of collections during the time elapsed since the previous call.
-func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
+// next returns the tuning after a collection that left used. cost is the CPU time of collections during the time elapsed since the previous
+// call.
+func (t tuning) next(used size, cost, elapsed time.Duration) tuning {
 	percent := max(t.percent, minPercent)
 	switch fraction := float64(cost) / float64(max(elapsed, 1)); {
 	case fraction > maxCost:
@@ -33,5 +35,5 @@ func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
 	case fraction < lowCost:
 		percent = max(percent/2, minPercent)
 	}
-	return tuning{percent, int64(live) + int64(live)*int64(percent)/100 + overhead}
+	return tuning{percent, int64(used.live) + int64(used.live)*int64(percent)/100 + int64(used.other) + spare}
 }

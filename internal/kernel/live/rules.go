@@ -73,7 +73,7 @@ func (s nftSummaries) Summarize(ctx context.Context, _ []kernel.Member, read *ke
 }
 
 // countedEach is the average number of members of sets that the kernel may count for a summary.
-const countedEach = 4096
+const countedEach = 1024
 
 type tableSummaries struct {
 	prefix string

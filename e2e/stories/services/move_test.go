@@ -23,6 +23,7 @@ func TestMoveToIPVS(t *testing.T) {
 	}
 	cluster.NeedPauses(t)
 	m := newMoveStage(t)
+	others := m.addOthers(t, cluster.Size(0, 10_000))
 	m.show = cluster.HideModule(t, "ip_vs")
 
 	agent := m.start(t)
@@ -67,8 +68,8 @@ func TestMoveToIPVS(t *testing.T) {
 		a.mustNeverFail(t)
 		asked += a.count()
 	}
-	t.Attr("figure", fmt.Sprintf("nftables to IPVS, %.0f s after ip_vs was available: %s; back at a restart: %s; %d new connections meanwhile, none failed",
-		took.Seconds(), there, back, asked))
+	t.Attr("figure", fmt.Sprintf("beside %d other Services: nftables to IPVS, %.0f s after ip_vs was available: %s; back at a restart: %s; %d new connections meanwhile, none failed",
+		others, took.Seconds(), there, back, asked))
 	mustStop(t, agent)
 	t.Run("killed after each write", m.killedAtEachWrite)
 }
@@ -120,6 +121,26 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 func (m *moveStage) apply(t *testing.T, svc service) {
 	t.Helper()
 	writeManifests(t, m.dir, svc.YAML())
+}
+
+// addOthers replaces the other Services, which nobody asks. Each has ten endpoints.
+func (m *moveStage) addOthers(t *testing.T, n int) int {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# other Services\n")
+	for i := range n {
+		fmt.Fprintf(&b, `---
+{apiVersion: v1, kind: Service, metadata: {name: other-%[1]d, namespace: default}, spec: {clusterIP: 10.97.%[2]d.%[3]d, ports: [{port: 80}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: other-%[1]d, namespace: default, labels: {kubernetes.io/service-name: other-%[1]d}},
+ addressType: IPv4, ports: [{port: 8080}], endpoints: [`, i, i/250, i%250)
+		for e := range 10 {
+			fmt.Fprintf(&b, "{addresses: [10.%d.%d.%d]}, ", 128+e, i/250, i%250)
+		}
+		b.WriteString("]}\n")
+	}
+	writeManifest(t, m.dir, "others", b.String())
+	return n
 }
 
 // command leaves the rules in nftables after a restart, too, because nothing separates the old rules from the new ones there.
@@ -221,6 +242,7 @@ func (m *moveStage) unharmed(t *testing.T, all []*cluster.Flows) string {
 func (m *moveStage) killedAtEachWrite(t *testing.T) {
 	m.svc, m.ports = m.small, []port{http}
 	m.apply(t, m.svc)
+	m.addOthers(t, 0)
 	want := ""
 	for n := 1; ; n++ {
 		mustStop(t, m.start(t, "--data-plane=nftables"))

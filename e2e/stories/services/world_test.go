@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,11 +35,12 @@ func onManifests(t *testing.T, node *cluster.Node, verb, dir string, flags ...st
 
 func writeManifests(t *testing.T, dir, text string) {
 	t.Helper()
-	temporary := filepath.Join(dir, ".new")
-	if err := os.WriteFile(temporary, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(temporary, filepath.Join(dir, "all.yaml")); err != nil {
+	writeManifest(t, dir, "all", text)
+}
+
+func writeManifest(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := cluster.WriteManifests(dir, name, text); err != nil {
 		t.Fatal(err)
 	}
 }

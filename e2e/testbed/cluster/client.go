@@ -34,7 +34,7 @@ const (
 
 // Is reports whether an outcome is the wanted one. In user space, no rule drops packets to a guarded port: it refuses or resets connections.
 func (o Outcome) Is(want Outcome) bool {
-	return o == want || want == Timeout && o != Answered && Userspace()
+	return o == want || want == Timeout && (o == Refused || o == Reset) && Userspace()
 }
 
 // Reply is a server's answer.

@@ -3,7 +3,7 @@ package forward
 import (
 	"net/netip"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -74,27 +74,26 @@ func (f *Forwarder) Inspect(now time.Time) (served map[Listen]Served, connection
 	f.flowsMu.Lock()
 	defer f.flowsMu.Unlock()
 	for key, fl := range f.flows.all {
-		add(Connection{key.listener.at, key.client, fl.to, max(0, fl.expires.Load().Sub(now))}, 0, 1)
+		add(Connection{key.listener.at, key.client, fl.to, max(0, f.expires(fl).Sub(now))}, 0, 1)
 	}
 	return served, connections
 }
 
 // tally is the traffic of a listener or an endpoint, except for what open TCP connections have carried.
 type tally struct {
-	mu sync.Mutex
-	Traffic
+	connections, packetsIn, packetsOut, bytesIn, bytesOut atomic.Uint64
 }
 
 func (t *tally) add(more Traffic) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.Traffic = t.plus(more)
+	t.connections.Add(more.Connections)
+	t.packetsIn.Add(more.PacketsIn)
+	t.packetsOut.Add(more.PacketsOut)
+	t.bytesIn.Add(more.BytesIn)
+	t.bytesOut.Add(more.BytesOut)
 }
 
 func (t *tally) read() Traffic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.Traffic
+	return Traffic{t.connections.Load(), t.packetsIn.Load(), t.packetsOut.Load(), t.bytesIn.Load(), t.bytesOut.Load()}
 }
 
 // tallies are those of a connection: its listener's and its endpoint's.

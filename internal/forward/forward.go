@@ -60,6 +60,7 @@ const quiet = time.Second
 // Forwarder listens on any number of addresses and ports. Its methods are safe for concurrent use.
 type Forwarder struct {
 	limits                    Limits
+	started                   time.Time
 	quiet                     time.Duration
 	openIn                    func(at netip.AddrPort, open func())
 	connections               atomic.Int64
@@ -73,7 +74,7 @@ type Forwarder struct {
 	ctx       context.Context
 	stop      context.CancelFunc
 
-	flowsMu sync.Mutex
+	flowsMu sync.RWMutex // a datagram of a known flow takes only the read lock
 	flows   *recent[flowKey, *flow]
 }
 
@@ -87,7 +88,7 @@ type listener interface {
 // New returns a Forwarder without listeners.
 func New(limits Limits) *Forwarder {
 	f := &Forwarder{
-		limits: limits, quiet: quiet, openIn: func(_ netip.AddrPort, open func()) { open() },
+		limits: limits, started: time.Now(), quiet: quiet, openIn: func(_ netip.AddrPort, open func()) { open() },
 		listeners: map[Listen]listener{}, streams: map[*stream]struct{}{}, flows: newRecent[flowKey, *flow](),
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -154,8 +155,8 @@ func (f *Forwarder) Remove(at Listen) error {
 
 // Counts returns the current counts.
 func (f *Forwarder) Counts() Counts {
-	f.flowsMu.Lock()
-	defer f.flowsMu.Unlock()
+	f.flowsMu.RLock()
+	defer f.flowsMu.RUnlock()
 	return Counts{f.connections.Load(), int64(f.flows.len()), f.refused.Load(), f.replaced.Load(), f.failed.Load()}
 }
 

@@ -191,18 +191,19 @@ func TestConnectionLimit(t *testing.T) {
 // startUDP starts a server that echoes each datagram, prefixed with its name.
 func startUDP(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	go func() {
-		for buffer := make([]byte, maxDatagram); ; {
-			n, from, err := socket.ReadFrom(buffer)
+		buffer := make([]byte, maxDatagram)
+		for prefix := copy(buffer, name+":"); ; {
+			n, from, err := socket.ReadFromUDPAddrPort(buffer[prefix:])
 			if err != nil {
 				return
 			}
-			_, _ = socket.WriteTo(append([]byte(name+":"), buffer[:n]...), from)
+			_, _ = socket.WriteToUDPAddrPort(buffer[:prefix+n], from)
 		}
 	}()
 	return socket.LocalAddr().(*net.UDPAddr).AddrPort()

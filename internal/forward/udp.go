@@ -29,14 +29,15 @@ type flow struct {
 	to      netip.AddrPort
 	socket  *net.UDPConn
 	tallies tallies
-	expires atomic.Pointer[time.Time]
+	last    atomic.Int64 // when the last datagram passed, as a time.Duration since the forwarder's start
 }
 
-// renew lets a flow last for a while.
-func (fl *flow) renew(idle time.Duration) {
-	at := time.Now().Add(idle)
-	fl.expires.Store(&at)
-	_ = fl.socket.SetReadDeadline(at)
+// passed records that a datagram passes.
+func (f *Forwarder) passed(fl *flow) { fl.last.Store(int64(time.Since(f.started))) }
+
+// expires returns when a flow expires if no further datagram passes.
+func (f *Forwarder) expires(fl *flow) time.Time {
+	return f.started.Add(time.Duration(fl.last.Load()) + f.limits.FlowIdle)
 }
 
 func (f *Forwarder) startUDP(socket *net.UDPConn, at Listen, to Target) listener {
@@ -90,23 +91,37 @@ func (l *udpListener) receive() {
 			time.Sleep(errorPause) // the error may be an ICMP error about an earlier reply
 			continue
 		}
-		if fl := l.flowOf(client); fl != nil {
-			fl.renew(l.limits.FlowIdle)
-			fl.tallies.add(Traffic{PacketsIn: 1, BytesIn: uint64(n)})
-			_, _ = fl.socket.Write(buffer[:n]) // the flow's goroutine also receives the error
-		}
+		l.forward(client, buffer[:n])
 	}
 }
 
-// flowOf returns a client's flow. If there is none, it starts one, in place of the least recently used flow if there are
-// too many. It returns nil if no endpoint is available.
-func (l *udpListener) flowOf(client netip.AddrPort) *flow {
+func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
+	fl := l.known(client)
+	if fl == nil {
+		fl = l.start(client) // no other goroutine starts this listener's flows
+	}
+	if fl != nil {
+		fl.tallies.add(Traffic{PacketsIn: 1, BytesIn: uint64(len(datagram))})
+		_, _ = fl.socket.Write(datagram) // the flow's goroutine also receives the error
+	}
+}
+
+// known returns a client's flow, or nil. The flow cannot expire at the same time, because that requires the lock.
+func (l *udpListener) known(client netip.AddrPort) *flow {
+	l.flowsMu.RLock()
+	defer l.flowsMu.RUnlock()
+	fl, ok := l.flows.use(flowKey{l, client})
+	if ok {
+		l.passed(fl)
+	}
+	return fl
+}
+
+// start starts a client's flow, in place of the least recently used flow if there are too many. It returns nil if no
+// endpoint is available.
+func (l *udpListener) start(client netip.AddrPort) *flow {
 	l.flowsMu.Lock()
 	defer l.flowsMu.Unlock()
-	key := flowKey{l, client}
-	if fl, ok := l.flows.use(key); ok {
-		return fl
-	}
 	if l.closed || !l.balancer.admits(client.Addr()) {
 		return nil
 	}
@@ -121,11 +136,13 @@ func (l *udpListener) flowOf(client netip.AddrPort) *flow {
 		return nil
 	}
 	fl := &flow{to: to, socket: socket, tallies: l.balancer.connected(client.Addr(), to, time.Now())}
-	fl.renew(l.limits.FlowIdle)
+	l.passed(fl)
+	_ = socket.SetReadDeadline(l.expires(fl))
 	if l.flows.len() >= l.limits.Flows {
 		l.end(l.flows.oldest())
 		l.replaced.Add(1)
 	}
+	key := flowKey{l, client}
 	l.flows.put(key, fl)
 	l.running.Go(func() { l.reply(key, fl) })
 	return fl
@@ -137,22 +154,33 @@ func (l *udpListener) reply(key flowKey, fl *flow) {
 	for {
 		n, err := fl.socket.Read(buffer)
 		if err != nil {
-			l.expired(key, fl, err)
-			return
+			if l.ended(key, fl, err) {
+				return
+			}
+			continue
 		}
-		fl.renew(l.limits.FlowIdle)
+		l.passed(fl)
 		fl.tallies.add(Traffic{PacketsOut: 1, BytesOut: uint64(n)})
 		_, _ = l.socket.WriteToUDPAddrPort(buffer[:n], key.client)
 	}
 }
 
-func (l *udpListener) expired(key flowKey, fl *flow, why error) {
-	if !errors.Is(why, os.ErrDeadlineExceeded) && !errors.Is(why, net.ErrClosed) {
+// ended ends a flow whose socket returns an error, and reports whether the flow has ended. The socket's deadline may be older
+// than the last datagram, because setting it for each datagram would cost more than the datagram; then it is set again.
+func (l *udpListener) ended(key flowKey, fl *flow, why error) bool {
+	idle := errors.Is(why, os.ErrDeadlineExceeded)
+	if !idle && !errors.Is(why, net.ErrClosed) {
 		l.balancer.failed(key.client.Addr(), fl.to)
 	}
 	l.flowsMu.Lock()
 	defer l.flowsMu.Unlock()
-	if l.flows.has(key, fl) {
-		l.end(key, fl)
+	if !l.flows.has(key, fl) {
+		return true
 	}
+	if at := l.expires(fl); idle && time.Now().Before(at) {
+		_ = fl.socket.SetReadDeadline(at)
+		return false
+	}
+	l.end(key, fl)
+	return true
 }

@@ -25,8 +25,14 @@ type Query struct {
 	Service model.ServiceID
 	Address netip.Addr
 	History bool
-	// Forwarded also asks for what the agent's process forwards. The loop does not know it.
-	Forwarded bool
+	// Forwarded also asks for what the agent's process forwards, and Connections for each of its connections. The loop knows
+	// neither.
+	Forwarded, Connections bool
+}
+
+// WithoutLoop reports whether the loop knows nothing that the query asks for.
+func (q Query) WithoutLoop() bool {
+	return q == Query{Forwarded: true, Connections: q.Connections}
 }
 
 // View describes the agent's state between two syncs. The loop only takes a snapshot; the caller's goroutine does the

@@ -39,18 +39,38 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 	if path == "" {
 		return
 	}
-	status.NewServer(status.Config{Path: path, View: loop.View, Complete: a.complete, Log: log}).Run(ctx)
+	status.NewServer(status.Config{Path: path, View: viewOf(loop.View), Complete: a.complete, Log: log}).Run(ctx)
+}
+
+// viewOf asks the loop, except about what the agent's process forwards. The table and the forwarder have their own locks, and the node never
+// moves to another data plane, so the answer does not depend on what the loop does. A command joins it with the loop's view from another
+// moment in any case.
+func viewOf(loop func(context.Context, agent.Query) (*view.View, error)) func(context.Context, agent.Query) (*view.View, error) {
+	return func(ctx context.Context, ask agent.Query) (*view.View, error) {
+		if ask.WithoutLoop() {
+			return &view.View{}, nil
+		}
+		return loop(ctx, ask)
+	}
 }
 
 // inspectable is the kernel of an agent in user space: only its process knows what it forwards.
 type inspectable interface {
-	Inspect(now time.Time) ([]kernel.TableServer, []kernel.Connection)
+	Traffic() []kernel.TableServer
+	Connections(now time.Time) []kernel.Connection
+}
+
+func forwarded(k inspectable, ask agent.Query) *view.Forwarded {
+	if ask.Connections {
+		return view.ForwardedOf(k.Traffic(), k.Connections(time.Now()))
+	}
+	return view.ForwardedOf(k.Traffic(), nil)
 }
 
 func (a *statusServer) complete(v *view.View, ask agent.Query) {
 	loop, node := v.Node, a.nodes.current()
 	if k, is := node.Kernel.(inspectable); is && ask.Forwarded {
-		v.Forwarded = view.ForwardedOf(k.Inspect(time.Now()))
+		v.Forwarded = forwarded(k, ask)
 	}
 	v.Node = view.Node{
 		Name: node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(), NetworkNamespace: NetworkNamespace(),

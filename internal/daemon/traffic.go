@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -84,7 +83,7 @@ func (t *traffic) read(ctx context.Context, endpoints bool) (map[kernel.ServerKe
 
 func (t *traffic) readAll(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
 	if k, is := t.nodes.current().Kernel.(inspectable); is {
-		_, all := view.ForwardedOf(k.Inspect(time.Now())).Observed()
+		_, all := view.ForwardedOf(k.Traffic(), nil).Observed()
 		return all, nil
 	}
 	servers, err := t.open()

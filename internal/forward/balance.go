@@ -171,24 +171,30 @@ func (b *balancer) connected(from netip.Addr, to netip.AddrPort, now time.Time) 
 	return counted
 }
 
-// inspect returns the traffic, and the endpoints of clients with affinity. live is the traffic of open TCP connections.
-func (b *balancer) inspect(now time.Time, live map[*tally]Traffic) (s Served, clients []Connection) {
+// served returns the traffic of the target.
+func (b *balancer) served() Served {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s = Served{Traffic: b.total.read().plus(live[b.total]), Endpoints: make([]ServedEndpoint, len(b.target.Endpoints))}
+	s := Served{Traffic: b.total.read(), Endpoints: make([]ServedEndpoint, len(b.target.Endpoints))}
 	for i, e := range b.target.Endpoints {
-		counted := b.endpoints[e.Addr]
-		s.Endpoints[i] = ServedEndpoint{Endpoint: e, Traffic: counted.read().plus(live[counted])}
+		s.Endpoints[i] = ServedEndpoint{Endpoint: e, Traffic: b.endpoints[e.Addr].read()}
 	}
+	return s
+}
+
+// affinity returns the endpoints of clients with affinity, as connections at a listener.
+func (b *balancer) affinity(at Listen, now time.Time) (clients []Connection) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.target.Affinity == 0 {
-		return s, nil
+		return nil
 	}
 	for client, r := range b.clients.all {
 		if now.Before(r.until) && b.eligible(r.endpoint, nil) {
-			clients = append(clients, Connection{Client: netip.AddrPortFrom(client.Addr(), 0), Endpoint: r.endpoint, Expires: r.until.Sub(now)})
+			clients = append(clients, Connection{at, netip.AddrPortFrom(client.Addr(), 0), r.endpoint, r.until.Sub(now)})
 		}
 	}
-	return s, clients
+	return clients
 }
 
 // failed forgets a client's endpoint after it has refused the client's datagrams.

@@ -41,8 +41,8 @@ func TestCloseWaitsForReplies(t *testing.T) {
 
 // TestSilentClientMayEndItsRequest: a client that was silent before it ended its request still waits for the reply.
 func TestSilentClientMayEndItsRequest(t *testing.T) {
-	s := &stream{silent: map[*net.TCPConn]bool{}}
-	s.client, s.server = pair(t)
+	near, far := pair(t)
+	s := &stream{client: newSource(near), server: newSource(far), silent: map[*source]bool{}}
 	if s.silence(s.client, true) {
 		t.Error("ends while only the client is silent")
 	}

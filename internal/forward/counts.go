@@ -2,7 +2,6 @@ package forward
 
 import (
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,19 +13,14 @@ type Traffic struct {
 	PacketsIn, PacketsOut, BytesIn, BytesOut uint64
 }
 
-func (t Traffic) plus(o Traffic) Traffic {
-	return Traffic{
-		t.Connections + o.Connections, t.PacketsIn + o.PacketsIn, t.PacketsOut + o.PacketsOut, t.BytesIn + o.BytesIn, t.BytesOut + o.BytesOut,
-	}
-}
-
 // Served describes a listener.
 type Served struct {
 	Traffic
 	Endpoints []ServedEndpoint // in the order of the target
 }
 
-// ServedEndpoint describes an endpoint of a listener. Open counts its TCP connections, and Flows its UDP flows.
+// ServedEndpoint describes an endpoint of a listener. Open counts its TCP connections, and Flows its UDP flows, also those that
+// were opened before the listener.
 type ServedEndpoint struct {
 	Endpoint
 	Traffic
@@ -42,44 +36,60 @@ type Connection struct {
 	Expires time.Duration
 }
 
-// Inspect returns all listeners and connections. A connection may belong to a listener that has been removed.
-func (f *Forwarder) Inspect(now time.Time) (served map[Listen]Served, connections []Connection) {
+// Served returns all listeners. Its cost does not depend on the number of connections.
+func (f *Forwarder) Served() map[Listen]Served {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	live := map[*tally]Traffic{} // of the streams' own tallies: a port that was opened again, and an endpoint that has returned, have new ones
-	for s := range f.streams {
-		for _, one := range s.tallies {
-			live[one] = live[one].plus(s.carried())
-		}
-	}
-	served = make(map[Listen]Served, len(f.listeners))
+	f.flowsMu.RLock()
+	defer f.flowsMu.RUnlock()
+	served := make(map[Listen]Served, len(f.listeners))
 	for at, l := range f.listeners {
-		one, clients := l.balance().inspect(now, live)
-		for _, c := range clients {
-			c.Listen = at
-			connections = append(connections, c)
+		s := l.balance().served()
+		for i := range s.Endpoints {
+			through := link{at, s.Endpoints[i].Addr}
+			s.Endpoints[i].Open, s.Endpoints[i].Flows = f.open[through], f.flowing[through]
 		}
-		served[at] = one
+		served[at] = s
 	}
-	add := func(c Connection, open, flows int) {
-		connections = append(connections, c)
-		at := served[c.Listen].Endpoints
-		if i := slices.IndexFunc(at, func(e ServedEndpoint) bool { return e.Addr == c.Endpoint }); i >= 0 {
-			at[i].Open, at[i].Flows = at[i].Open+open, at[i].Flows+flows
-		}
-	}
-	for s := range f.streams {
-		add(s.Connection, 1, 0)
-	}
-	f.flowsMu.Lock()
-	defer f.flowsMu.Unlock()
-	for key, fl := range f.flows.all {
-		add(Connection{key.listener.at, key.client, fl.to, max(0, f.expires(fl).Sub(now))}, 0, 1)
-	}
-	return served, connections
+	return served
 }
 
-// tally is the traffic of a listener or an endpoint, except for what open TCP connections have carried.
+// Connections returns all connections. One may belong to a listener that has been removed.
+func (f *Forwarder) Connections(now time.Time) (all []Connection) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, l := range f.listeners {
+		all = append(all, l.balance().affinity(at, now)...)
+	}
+	for s := range f.streams {
+		all = append(all, s.Connection)
+	}
+	f.flowsMu.RLock()
+	defer f.flowsMu.RUnlock()
+	for key, fl := range f.flows.all {
+		c := key.connection(fl)
+		c.Expires = max(0, f.expires(fl).Sub(now))
+		all = append(all, c)
+	}
+	return all
+}
+
+// openCounts are the numbers of open connections through a listener to an endpoint. They outlive both, because connections do.
+type openCounts map[link]int
+
+type link struct {
+	listener Listen
+	endpoint netip.AddrPort
+}
+
+func (o openCounts) add(c Connection, n int) {
+	through := link{c.Listen, c.Endpoint}
+	if o[through] += n; o[through] == 0 {
+		delete(o, through)
+	}
+}
+
+// tally is the traffic of a listener or an endpoint.
 type tally struct {
 	connections, packetsIn, packetsOut, bytesIn, bytesOut atomic.Uint64
 }

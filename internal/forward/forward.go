@@ -70,12 +70,14 @@ type Forwarder struct {
 	closed    bool
 	listeners map[Listen]listener
 	streams   map[*stream]struct{}
+	open      openCounts // of streams
 	running   sync.WaitGroup
 	ctx       context.Context
 	stop      context.CancelFunc
 
 	flowsMu sync.RWMutex // a datagram of a known flow takes only the read lock
 	flows   *recent[flowKey, *flow]
+	flowing openCounts // of flows
 }
 
 type listener interface {
@@ -90,6 +92,7 @@ func New(limits Limits) *Forwarder {
 	f := &Forwarder{
 		limits: limits, started: time.Now(), quiet: quiet, openIn: func(_ netip.AddrPort, open func()) { open() },
 		listeners: map[Listen]listener{}, streams: map[*stream]struct{}{}, flows: newRecent[flowKey, *flow](),
+		open: openCounts{}, flowing: openCounts{},
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
@@ -114,7 +117,7 @@ func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 		l.set(to)
 		return l.address(), nil
 	}
-	l, err := f.open(at, to)
+	l, err := f.listen(at, to)
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("listen at %s: %w", at, err)
 	}
@@ -122,7 +125,7 @@ func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 	return l.address(), nil
 }
 
-func (f *Forwarder) open(at Listen, to Target) (_ listener, err error) {
+func (f *Forwarder) listen(at Listen, to Target) (_ listener, err error) {
 	switch at.Protocol {
 	case TCP:
 		var l *net.TCPListener
@@ -190,6 +193,7 @@ func (f *Forwarder) opened(s *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams[s] = struct{}{}
+	f.open.add(s.Connection, 1)
 	if f.closed {
 		s.endWhenQuiet()
 	}
@@ -199,5 +203,5 @@ func (f *Forwarder) ended(s *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.streams, s)
-	s.tallies.add(s.carried())
+	f.open.add(s.Connection, -1)
 }

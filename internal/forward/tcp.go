@@ -93,11 +93,11 @@ func (l *tcpListener) connect(client *net.TCPConn) *stream {
 		if !ok {
 			break
 		}
-		conn, err := l.dial(to, header.of(from, at))
+		server, err := l.dial(to, header.of(from, at))
 		if err == nil {
 			return &stream{
-				Connection: Connection{Listen: l.at, Client: from, Endpoint: to}, client: client, server: conn, quiet: l.quiet,
-				silent: map[*net.TCPConn]bool{}, tallies: l.balancer.connected(from.Addr(), to, time.Now()),
+				Connection: Connection{Listen: l.at, Client: from, Endpoint: to}, client: newSource(client), server: newSource(server), quiet: l.quiet,
+				silent: map[*source]bool{}, tallies: l.balancer.connected(from.Addr(), to, time.Now()),
 			}
 		}
 		tried = append(tried, to)

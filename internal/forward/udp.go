@@ -24,6 +24,10 @@ type flowKey struct {
 	client   netip.AddrPort
 }
 
+func (k flowKey) connection(fl *flow) Connection {
+	return Connection{Listen: k.listener.at, Client: k.client, Endpoint: fl.to}
+}
+
 // flow is the socket that one client's datagrams are sent from, so that replies can be matched to the client.
 type flow struct {
 	to      netip.AddrPort
@@ -77,6 +81,7 @@ func (l *udpListener) endFlows(which func(client netip.Addr, fl *flow) bool) {
 // end ends a flow. The caller must hold flowsMu.
 func (f *Forwarder) end(key flowKey, fl *flow) {
 	f.flows.remove(key)
+	f.flowing.add(key.connection(fl), -1)
 	_ = fl.socket.Close()
 }
 
@@ -144,6 +149,7 @@ func (l *udpListener) start(client netip.AddrPort) *flow {
 	}
 	key := flowKey{l, client}
 	l.flows.put(key, fl)
+	l.flowing.add(key.connection(fl), 1)
 	l.running.Go(func() { l.reply(key, fl) })
 	return fl
 }

@@ -94,7 +94,7 @@ func takeNodeLock() (release func(), err error) {
 
 func readCounts(ctx context.Context, socket string) (inspect.Counts, error) {
 	if inProcess() {
-		f, err := askProcess(ctx, socket)
+		f, err := askProcess(ctx, socket, false)
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func readProcess(ctx context.Context, k *explain.Kernel, at Look) {
 	if !at.reads(explain.Servers) && !at.reads(explain.Connections) {
 		return
 	}
-	f, err := askProcess(ctx, at.Socket)
+	f, err := askProcess(ctx, at.Socket, at.reads(explain.Connections))
 	if err != nil {
 		unread(err, explain.Servers, explain.Connections)
 		return
@@ -53,12 +53,13 @@ func readProcess(ctx context.Context, k *explain.Kernel, at Look) {
 	k.Connections = f.Tracked()
 }
 
-// askProcess asks an agent in user space what it forwards. If the socket is empty, it does not ask.
-func askProcess(ctx context.Context, socket string) (*view.Forwarded, error) {
+// askProcess asks an agent in user space what it forwards. There may be many connections, so it asks for them only if they are needed. If the
+// socket is empty, it does not ask.
+func askProcess(ctx context.Context, socket string, connections bool) (*view.Forwarded, error) {
 	if socket == "" {
 		return nil, errInProcess
 	}
-	v, silence, err := status.Ask(ctx, socket, agent.Query{Forwarded: true})
+	v, silence, err := status.Ask(ctx, socket, agent.Query{Forwarded: true, Connections: connections})
 	switch {
 	case err != nil:
 		return nil, err

@@ -122,6 +122,9 @@ func parameters(ask agent.Query) string {
 	if ask.Forwarded {
 		values.Set(paramForwarded, "true")
 	}
+	if ask.Connections {
+		values.Set(paramConnections, "true")
+	}
 	if ask.Service != (model.ServiceID{}) {
 		values.Set(paramService, ask.Service.String())
 	}

@@ -22,7 +22,8 @@ import (
 )
 
 // viewPath serves a View. The optional parameters service=NAMESPACE/NAME, address=IP and all=true select its Services. history=true adds the
-// history, and forwarded=true what an agent in user space forwards.
+// history, and forwarded=true what an agent in user space forwards; connections=true adds its connections. With forwarded=true alone, the
+// View contains nothing of the loop.
 const viewPath = "/v1/view"
 
 const (
@@ -222,12 +223,13 @@ func (s *Server) last(ask agent.Query) *view.View {
 }
 
 const (
-	paramAll       = "all"
-	paramHistory   = "history"
-	paramSample    = "sample"
-	paramForwarded = "forwarded"
-	paramService   = "service"
-	paramAddress   = "address"
+	paramAll         = "all"
+	paramHistory     = "history"
+	paramSample      = "sample"
+	paramForwarded   = "forwarded"
+	paramConnections = "connections"
+	paramService     = "service"
+	paramAddress     = "address"
 )
 
 func parseAsk(r *http.Request) (agent.Query, error) {
@@ -235,12 +237,13 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 	for name, values := range r.URL.Query() {
 		value := values[0]
 		switch name {
-		case paramAll, paramSample, paramHistory, paramForwarded:
+		case paramAll, paramSample, paramHistory, paramForwarded, paramConnections:
 			if value != "true" {
 				return ask, fmt.Errorf("parameter %s=%q: must be true", name, value)
 			}
 			ask.All, ask.Sample = ask.All || name == paramAll, ask.Sample || name == paramSample
 			ask.History, ask.Forwarded = ask.History || name == paramHistory, ask.Forwarded || name == paramForwarded
+			ask.Connections = ask.Connections || name == paramConnections
 		case paramService:
 			namespace, service, found := strings.Cut(value, "/")
 			if !found {
@@ -254,7 +257,7 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 			}
 			ask.Address = addr
 		default:
-			return ask, fmt.Errorf("parameter %q: must be all, sample, history, forwarded, service or address", name)
+			return ask, fmt.Errorf("parameter %q: must be all, sample, history, forwarded, connections, service or address", name)
 		}
 	}
 	return ask, nil

@@ -9,7 +9,8 @@ import (
 
 // Forwarded is what an agent in user space knows, and the kernel knows on the other data planes.
 type Forwarded struct {
-	Servers     []ForwardedServer     `json:"servers"`
+	Servers []ForwardedServer `json:"servers"`
+	// Connections is empty unless the request asks for them.
 	Connections []ForwardedConnection `json:"connections"`
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Inspect returns the virtual servers with their counters, and the open connections, as the kernel returns those of IPVS. It
-// calls UDP flows inactive, as IPVS does.
-func (t *table) Inspect(now time.Time) (servers []kernel.TableServer, connections []kernel.Connection) {
-	served, all := t.forwarder.Inspect(now)
+// Traffic returns the virtual servers with their counters, as the kernel returns those of IPVS. It calls UDP flows inactive, as IPVS
+// does. Its cost does not depend on the number of connections.
+func (t *table) Traffic() (servers []kernel.TableServer) {
+	served := t.forwarder.Served()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, s := range t.servers {
@@ -34,12 +34,17 @@ func (t *table) Inspect(now time.Time) (servers []kernel.TableServer, connection
 		}
 		servers = append(servers, shown)
 	}
-	for _, c := range all {
+	return servers
+}
+
+// Connections returns the open connections, as the kernel returns those of IPVS.
+func (t *table) Connections(now time.Time) (connections []kernel.Connection) {
+	for _, c := range t.forwarder.Connections(now) {
 		connections = append(connections, kernel.Connection{
 			Protocol: strings.ToUpper(string(c.Protocol)), Client: c.Client, Virtual: c.At, Destination: c.Endpoint, State: stateOf(c), Expires: uint64(c.Expires / time.Second),
 		})
 	}
-	return servers, connections
+	return connections
 }
 
 // stateOf returns the name that IPVS has for the state.

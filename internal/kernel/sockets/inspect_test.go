@@ -23,14 +23,14 @@ func (w *world) dial() net.Conn {
 	return client
 }
 
-// TestInspect: the table shows open connections as IPVS does, also those through a port that has been closed.
-func TestInspect(t *testing.T) {
+// TestTraffic: the table shows open connections as IPVS does, also those through a port that has been closed.
+func TestTraffic(t *testing.T) {
 	w := start(t)
 	endpoint, draining := w.destination(func(c *net.TCPConn) { _, _ = io.Copy(c, c) }), w.endpoint("draining")
 	draining.Weight = 0
 	w.do(kernel.Create, w.server(), endpoint, draining)
 	client := w.dial()
-	servers, connections := w.Inspect(time.Now())
+	servers, connections := w.Traffic(), w.Connections(time.Now())
 	if len(servers) != 1 || servers[0].Key.Addr != w.key.Addr || len(servers[0].Destinations) != 2 || servers[0].Stats.InBytes < 5 {
 		t.Fatalf("virtual servers %+v", servers)
 	}
@@ -46,7 +46,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("connections %+v, want %+v", connections, want)
 	}
 	w.do(kernel.Create, w.in("REFUSED"))
-	if servers, connections = w.Inspect(time.Now()); len(servers) != 1 || len(servers[0].Destinations) != 2 || len(connections) != 1 {
+	if servers, connections = w.Traffic(), w.Connections(time.Now()); len(servers) != 1 || len(servers[0].Destinations) != 2 || len(connections) != 1 {
 		t.Errorf("after the port was closed: %+v and %+v", servers, connections)
 	}
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Sysctls   []string
 }
 
-// Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit, Summarize, Inspect and SetPods.
+// Kernel implements the agent's kernel. It is not safe for concurrent use, except for Watch, Audit, Summarize, Traffic, Connections and SetPods.
 type Kernel struct {
 	*table
 	link    *link

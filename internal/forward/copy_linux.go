@@ -1,0 +1,100 @@
+package forward
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is a connection whose data is copied. The kernel moves the data through a pipe (splice), as it does for io.Copy, which does
+// not tell how much it has copied before the connection ends.
+type source struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	// splice is unix.Splice, except in tests.
+	splice func(from int, fromOffset *int64, to int, toOffset *int64, most int, flags int) (int64, error)
+	// fill and drain are the methods of these names; a method value is allocated.
+	fill, drain func(fd uintptr) (done bool)
+	pipe        *pipe
+	left        int64 // in the pipe
+	err         error
+}
+
+func newSource(conn *net.TCPConn) *source {
+	raw, _ := conn.SyscallConn() // it fails only for the zero value
+	s := &source{conn: conn, raw: raw, splice: unix.Splice}
+	s.fill, s.drain = s.fillPipe, s.drainPipe
+	return s
+}
+
+// most is how much data a pipe takes at once.
+const most = 1 << 20
+
+// copyNext waits for data, and copies what has arrived; nothing at the end of the connection. It calls count before the other side
+// can receive the data.
+func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (copied int64, err error) {
+	if err := s.raw.Read(s.fill); err != nil {
+		return 0, err
+	}
+	defer func() { s.pipe.release(s.left) }()
+	if s.pipe == nil || errors.Is(s.err, unix.EINVAL) || errors.Is(s.err, unix.ENOSYS) {
+		n, err := io.Copy(to.conn, s.conn)
+		count(s, n)
+		return n, err
+	}
+	if s.err != nil || s.left == 0 {
+		return 0, s.err
+	}
+	count(s, s.left)
+	for copied = s.left; s.left > 0; {
+		if err := errors.Join(to.raw.Write(s.drain), s.err); err != nil {
+			return copied, err
+		}
+	}
+	return copied, nil
+}
+
+func (s *source) fillPipe(fd uintptr) (done bool) {
+	s.left = 0
+	if s.pipe, s.err = takePipe(); s.err != nil {
+		return true
+	}
+	s.left, s.err = s.move(int(fd), s.pipe.in, most)
+	if errors.Is(s.err, unix.EAGAIN) { // the pipe is empty, so the connection has no data
+		s.pipe.release(0)
+		return false
+	}
+	return true
+}
+
+func (s *source) drainPipe(fd uintptr) (done bool) {
+	n, err := s.move(s.pipe.out, int(fd), int(s.left))
+	if errors.Is(err, unix.EAGAIN) {
+		return false
+	}
+	s.left, s.err = s.left-n, err
+	return true
+}
+
+func (s *source) move(from, to, most int) (int64, error) {
+	for {
+		n, err := s.splice(from, nil, to, nil, most, unix.SPLICE_F_NONBLOCK)
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), err
+		}
+	}
+}
+
+// segments returns how many packets a connection has received and sent. It returns false if the socket is closed.
+func (s *source) segments() (in, out uint32, ok bool) {
+	var info *unix.TCPInfo
+	var err error
+	closed := s.raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if closed != nil || err != nil {
+		return 0, 0, false
+	}
+	return info.Segs_in, info.Segs_out, true
+}

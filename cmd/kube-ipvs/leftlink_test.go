@@ -3,7 +3,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,7 +13,9 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
@@ -53,5 +57,37 @@ func TestPlanBesideUserspace(t *testing.T) {
 	out, stderr, status := s.call(t, withFlags("plan", "--manifests", "testdata/inspect")...)
 	if status != 1 || out != "" || !strings.Contains(stderr, "`kube-ipvs status`") {
 		t.Errorf("status %d, %s\n%s", status, stderr, out)
+	}
+}
+
+// TestAfterUserspace: if no agent runs, and the last one was in user space, the commands say so, and do not name IPVS' module. If the last one is
+// unknown, they name it for the virtual servers of other agents only.
+func TestAfterUserspace(t *testing.T) {
+	for name, unread := range map[string]error{"no module": errNoIPVS, "IPVS is empty": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := newMachine(t)
+			s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
+			s.Kernel = func(context.Context, machine.Look) *explain.Kernel {
+				k := &explain.Kernel{State: &kernel.State{}, Unread: map[explain.Part]explain.Unread{}}
+				if unread != nil {
+					k.Unread[explain.Servers] = machine.Unread(unread)
+				}
+				return k
+			}
+			for _, command := range []string{"services", "conns", "top --batch --iterations 1 --interval 100ms", "status"} {
+				s.LastDataPlane = func() string { return kernel.DataPlaneUserspace }
+				out, stderr, status := s.inspect(t, strings.Fields(command)...)
+				if status == 0 || !strings.Contains(out+stderr, "forwarded connections in its process") || strings.Contains(out+stderr, "modprobe ip_vs") {
+					t.Errorf("%s: status %d\n%s%s", command, status, out, stderr)
+				}
+				s.LastDataPlane = func() string { return "" }
+				out, stderr, _ = s.inspect(t, strings.Fields(command)...)
+				for _, hint := range []string{"that an agent has left", "--data-plane=userspace leaves none"} {
+					if command != "status" && unread != nil && !strings.Contains(stderr, hint) {
+						t.Errorf("%s: %q is missing\n%s%s", command, hint, out, stderr)
+					}
+				}
+			}
+		})
 	}
 }

@@ -125,13 +125,14 @@ func newMachine(t *testing.T) *stage {
 		Host: func(context.Context) doctor.Host {
 			return fakeHost{"/proc/modules": "ip_vs 1\nip_vs_rr 1\nip_tables 1\n"}
 		},
-		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
-		FindProcess: func(string, bool) string { return "" },
-		Link:        machine.Link{Exists: func() (bool, error) { return s.leftLink, nil }, Remove: func() error { s.leftLink = false; return nil }},
-		Counts:      func(context.Context, string) (inspect.Counts, error) { return inspect.Counts{}, nil },
-		Connect:     func(context.Context, netip.AddrPort) error { return nil },
-		Measure:     func(context.Context, *doctor.Echo) {},
-		Probe:       func(*doctor.Probed) error { return nil },
+		ProxyModes:    []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
+		FindProcess:   func(string, bool) string { return "" },
+		Link:          machine.Link{Exists: func() (bool, error) { return s.leftLink, nil }, Remove: func() error { s.leftLink = false; return nil }},
+		LastDataPlane: func() string { return kernel.DataPlaneAuto },
+		Counts:        func(context.Context, string) (inspect.Counts, error) { return inspect.Counts{}, nil },
+		Connect:       func(context.Context, netip.AddrPort) error { return nil },
+		Measure:       func(context.Context, *doctor.Echo) {},
+		Probe:         func(*doctor.Probed) error { return nil },
 		Metrics: func(context.Context, string) (int, string, error) {
 			return http.StatusOK, "kube_ipvs_services 2\n", nil
 		},

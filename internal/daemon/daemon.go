@@ -36,6 +36,7 @@ func Run(ctx context.Context, cfg Config) error {
 	lock, err := awaitLock(ctx, cfg)
 	if err == nil {
 		defer func() { _ = lock.Release() }()
+		lock.Record(cfg.Loaded.Settings.DataPlane)
 		err = serve(ctx, cfg, started, lock.Ignored)
 	} else if ctx.Err() != nil {
 		err = errStopped

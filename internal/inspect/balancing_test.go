@@ -40,7 +40,7 @@ func shopView() view.Service {
 // An endpoint with weight 0 is drained when it has no connections left. A port without its own virtual server shows
 // the counters of the all-ports server.
 func TestDrainedAndAllPorts(t *testing.T) {
-	list := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	list := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel(), kernel.IPVSWithIPTables)
 	for _, f := range list.Items[0].Frontends {
 		states := map[string]view.EndpointState{}
 		for _, e := range f.Endpoints {
@@ -65,7 +65,7 @@ func TestConnectionsOfAllPorts(t *testing.T) {
 	}
 	list := inspect.Connections([]kernel.Connection{
 		conn("192.0.2.9:0", "10.96.0.1:0", "10.244.0.1:0"), conn("192.0.2.9:4711", "10.96.0.1:80", "10.244.0.1:80"),
-	}, inspect.ServiceListOf([]view.Service{shopView()}, shopKernel()))
+	}, inspect.ServiceListOf([]view.Service{shopView()}, shopKernel(), kernel.IPVSWithIPTables))
 	if len(list.Items) != 2 {
 		t.Fatalf("%+v", list.Items)
 	}

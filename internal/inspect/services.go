@@ -25,24 +25,24 @@ type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
 // JoinServices joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses the other: v is nil if no agent
 // responds, and unread is the reason why the kernel could not be read.
-func JoinServices(v *view.View, servers Servers, ours func(kernel.ServerKey) bool, unread string) ServiceList {
+func JoinServices(v *view.View, servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool, unread string) ServiceList {
 	switch {
 	case v == nil:
-		return servicesOfKernel(servers, ours)
+		return servicesOfKernel(servers, mode, ours)
 	case unread != "":
 		return servicesOfAgent(v.Services, unread)
 	}
-	return ServiceListOf(v.Services, servers)
+	return ServiceListOf(v.Services, servers, v.Node.Mode)
 }
 
 // ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.
-func ServiceListOf(services []view.Service, servers Servers) ServiceList {
+func ServiceListOf(services []view.Service, servers Servers, mode kernel.Mode) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Agent: true, Unknown: []string{}, Items: []view.Service{}}
 	for _, s := range services {
 		joined := s
 		joined.Frontends = slices.Clone(s.Frontends)
 		for i := range joined.Frontends {
-			join(&joined.Frontends[i], servers)
+			join(&joined.Frontends[i], servers, mode)
 		}
 		list.Items = append(list.Items, joined)
 	}
@@ -84,13 +84,16 @@ func (l *ServiceList) Uncounted(why string) {
 
 // join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state takes
 // precedence.
-func join(f *view.Frontend, servers Servers) {
+func join(f *view.Frontend, servers Servers, mode kernel.Mode) {
 	if !f.Ours() {
 		return // the virtual server in the kernel belongs to another Service or program
 	}
 	server, exists := servers[ServerOf(*f)]
 	if !exists {
 		f.State, f.Reason = view.Missing, "the kernel has no such virtual server"
+		if mode == kernel.Userspace {
+			f.Reason = "the agent's process has not opened this port"
+		}
 		return
 	}
 	server = server.For(f.Address.Port())
@@ -161,12 +164,12 @@ var unknownWithoutAgent = []string{
 }
 
 // servicesOfKernel lists the virtual servers with an owner record, if no agent responds.
-func servicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
+func servicesOfKernel(servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
 	for _, key := range slices.SortedFunc(maps.Keys(servers), kernel.ServerKey.Compare) {
 		if ours(key) {
-			service.Frontends = append(service.Frontends, frontendOfKernel(servers[key]))
+			service.Frontends = append(service.Frontends, frontendOfKernel(servers[key], mode))
 		}
 	}
 	if len(service.Frontends) > 0 {
@@ -175,12 +178,12 @@ func servicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) Service
 	return list
 }
 
-func frontendOfKernel(s kernel.ObservedServer) view.Frontend {
+func frontendOfKernel(s kernel.ObservedServer, mode kernel.Mode) view.Frontend {
 	f := view.Frontend{
 		Kind: view.Unknown, Address: s.Key.Addr, Protocol: s.Key.Protocol.String(), State: view.Served, Scheduler: s.Scheduler,
 		Affinity: s.Timeout, Server: s.Server.String(), Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
 	}
-	join(&f, Servers{s.Key: s})
+	join(&f, Servers{s.Key: s}, mode)
 	for i := range f.Endpoints {
 		if *f.Endpoints[i].Weight == 0 {
 			f.Endpoints[i].State = view.Draining

@@ -37,7 +37,7 @@ func TestTop(t *testing.T) {
 	for i := range loser.Frontends {
 		loser.Frontends[i].State = view.Conflict
 	}
-	services := inspect.ServiceListOf([]view.Service{loser, shopView()}, shopKernel())
+	services := inspect.ServiceListOf([]view.Service{loser, shopView()}, shopKernel(), kernel.IPVSWithIPTables)
 	for name, c := range map[string]struct {
 		before, now inspect.Counts
 		connections float64
@@ -76,7 +76,7 @@ func TestTopPicture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := shopView()
 		service.Name = rapid.SampledFrom([]string{"shop", "a\x1b[2Jb", strings.Repeat("long", 60), "ü"}).Draw(t, "name")
-		services := inspect.ServiceListOf([]view.Service{service, shopView()}, shopKernel())
+		services := inspect.ServiceListOf([]view.Service{service, shopView()}, shopKernel(), kernel.IPVSWithIPTables)
 		draw := func(label string) inspect.Counts {
 			return countsOf(rapid.SliceOfN(rapid.Uint64(), 0, 3).Draw(t, label)...)
 		}
@@ -110,7 +110,7 @@ func TestTopPicture(t *testing.T) {
 }
 
 func TestTopKeys(t *testing.T) {
-	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel(), kernel.IPVSWithIPTables)
 	list := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
 	for keys, want := range map[string][2]string{ // text that the screen must contain, and text that it must not contain
 		"":          {"sorted by CONN/S", "100% of 100%"},
@@ -141,7 +141,7 @@ func TestTopKeys(t *testing.T) {
 
 // TestTopScrolls: scrolling shows every row once, in order, and formats only visible rows.
 func TestTopScrolls(t *testing.T) {
-	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel(), kernel.IPVSWithIPTables)
 	one := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
 	list := inspect.TopList{}
 	for i := range 2000 {

@@ -111,16 +111,29 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestServices(t *testing.T) {
-	list := ServiceListOf(services(), servers())
+	list := ServiceListOf(services(), servers(), kernel.IPVSWithIPTables)
 	golden(t, "services.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
 	golden(t, "services-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{Wide: true}) }))
 	golden(t, "service.golden", text(t, func(b *bytes.Buffer) error { return PrintService(b, list.Items[2]) }))
 	golden(t, "services.json.golden", asJSON(t, list))
 }
 
+// TestMissing: a missing virtual server is missing where the data plane has it.
+func TestMissing(t *testing.T) {
+	for mode, want := range map[kernel.Mode]string{
+		kernel.IPVSWithIPTables: "the kernel has no", kernel.NFTablesOnly: "the kernel has no", kernel.Userspace: "process has not opened",
+	} {
+		v := &view.View{Services: services(), Node: view.Node{Mode: mode}}
+		f := JoinServices(v, Servers{}, kernel.IPVSWithIPTables, nil, "").Items[2].Frontends[0]
+		if f.State != view.Missing || !strings.Contains(f.Reason, want) {
+			t.Errorf("%s: %s (%s)", mode, f.State, f.Reason)
+		}
+	}
+}
+
 func TestJoinLeavesTheViewAlone(t *testing.T) {
 	before := services()
-	ServiceListOf(before, servers())
+	ServiceListOf(before, servers(), kernel.IPVSWithIPTables)
 	if d := cmp.Diff(services(), before, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 		t.Error(d)
@@ -128,7 +141,7 @@ func TestJoinLeavesTheViewAlone(t *testing.T) {
 }
 
 func TestServicesOfKernel(t *testing.T) {
-	list := servicesOfKernel(servers(), ours)
+	list := servicesOfKernel(servers(), kernel.IPVSWithIPTables, ours)
 	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
 	if list.Agent || len(list.Unknown) == 0 || strings.Contains(asJSON(t, list), "198.51.100.1") {
 		t.Errorf("wrong list without an agent: %+v", list)
@@ -144,7 +157,7 @@ func TestConnections(t *testing.T) {
 		conn("198.51.100.7:0", "10.96.0.10:80", "10.244.1.5:8080", "NONE"),
 		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),
 		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // belongs to no Service
-	}, ServiceListOf(services(), servers()))
+	}, ServiceListOf(services(), servers(), kernel.IPVSWithIPTables))
 	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{}) }))
 	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{Wide: true}) }))
 	golden(t, "conns.json.golden", asJSON(t, list))
@@ -203,7 +216,7 @@ func TestUncountedConnections(t *testing.T) {
 	if !strings.Contains(printed, "1 foreign; connections could not be counted: conntrack cannot be read") || strings.Contains(string(asJSON(t, status)), "connections\":") {
 		t.Errorf("%s%s", printed, asJSON(t, status))
 	}
-	list := ServiceListOf(services(), servers())
+	list := ServiceListOf(services(), servers(), kernel.IPVSWithIPTables)
 	list.Uncounted("conntrack cannot be read")
 	if shown := string(asJSON(t, list)); !strings.Contains(shown, "connections: conntrack cannot be read") || strings.Contains(shown, `"connections":`) {
 		t.Error(shown)
@@ -211,7 +224,7 @@ func TestUncountedConnections(t *testing.T) {
 }
 
 func TestTableForms(t *testing.T) {
-	list := ServiceListOf(services(), servers())
+	list := ServiceListOf(services(), servers(), kernel.IPVSWithIPTables)
 	all := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) })
 	titles, rest, _ := strings.Cut(all, "\n")
 	if got := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{NoHeaders: true}) }); strings.Contains(got, "NAMESPACE") ||

@@ -62,6 +62,8 @@ type Machine struct {
 	FindProcess func(name string, unsure bool) (id string)
 	// Link is the kube-ipvs0 of an agent in user space.
 	Link Link
+	// LastDataPlane is the setting of the node's agent, also after it has ended; "" if it is unknown.
+	LastDataPlane func() string
 }
 
 // Link gives access to kube-ipvs0 if an agent in user space created it.
@@ -76,7 +78,7 @@ func This() *Machine {
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
-		Link:    Link{sockets.Exists, sockets.Remove},
+		Link: Link{sockets.Exists, sockets.Remove}, LastDataPlane: nodelock.LastDataPlane,
 		Connect: connectTo, Measure: measure, Probe: probe, AgentLog: agentLog,
 		Metrics: func(ctx context.Context, url string) (int, string, error) {
 			return get(ctx, url, maxMetrics, metricsPatience)

@@ -15,6 +15,10 @@ import (
 // errInProcess means that the kernel has no state to read: an agent in user space serves this node, or did until it was killed.
 var errInProcess = errors.New("kube-ipvs0 belongs to an agent in user space, whose process forwards connections and keeps nothing else in the kernel but routes")
 
+// errProcessEnded means that kube-ipvs0 is gone, too.
+var errProcessEnded = errors.New("the last agent of this node forwarded connections in its process (--data-plane=userspace), so it has left nothing; " +
+	"if it does not run any more, no Service is served until an agent starts again")
+
 func inProcess() bool {
 	exists, err := sockets.Exists()
 	return err == nil && exists

@@ -27,6 +27,9 @@ func (m *Machine) table(ctx context.Context, socket string) (k *explain.Kernel, 
 	if k.Mode == kernel.Userspace { // all virtual servers are the agent's, and it has no sets
 		return k, func(kernel.ServerKey) bool { return true }, k.Unread[explain.Servers].Why
 	}
+	if len(k.Servers) == 0 && m.LastDataPlane() == kernel.DataPlaneUserspace {
+		return k, nil, errProcessEnded.Error()
+	}
 	counts.store(k.Servers)
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
 	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
@@ -39,25 +42,25 @@ func (m *Machine) Services(ctx context.Context, socket string, v *view.View, nam
 	k, ours, unread := m.table(ctx, socket)
 	switch {
 	case v == nil && unread != "":
-		return list, unread, fmt.Errorf("read the virtual servers of this node: %s%s", unread, hint(k.Mode))
+		return list, unread, fmt.Errorf("read the virtual servers that an agent has left on this node: %s%s", unread, hint(k.Mode))
 	case v == nil && name != "":
 		return list, unread, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", name)
 	case v != nil && name != "" && len(v.Services) == 0:
 		return list, unread, explain.NotServed(name)
 	}
-	list = inspect.JoinServices(v, k.Servers, ours, unread)
+	list = inspect.JoinServices(v, k.Servers, k.Mode, ours, unread)
 	if why := k.Unread[explain.Connections].Why; why != "" {
 		list.Uncounted(why)
 	}
 	return list, unread, nil
 }
 
-// hint mentions the agent that no command can find.
+// hint mentions the agents that leave no virtual servers.
 func hint(mode kernel.Mode) string {
 	if mode == kernel.Userspace {
 		return ""
 	}
-	return "\nAn agent with --data-plane=userspace at loopback addresses answers no commands; it prints the ports that it serves"
+	return "\nAn agent with --data-plane=userspace leaves none; at loopback addresses, it answers no commands, and prints the ports that it serves"
 }
 
 // Connections reads the connections of the selected virtual servers, and their affinity records: from IPVS, which always returns all of

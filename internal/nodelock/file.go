@@ -20,6 +20,8 @@ type holder struct {
 	// PIDNamespace shows readers in other containers that PID belongs to another PID namespace.
 	PIDNamespace string `json:"pidNamespace"`
 	Command      string `json:"command"`
+	// DataPlane is the setting of an agent.
+	DataPlane string `json:"dataPlane,omitempty"`
 }
 
 const maxHolder = 4 << 10
@@ -39,7 +41,7 @@ func (p place) tryLock() (*os.File, error) {
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("acquire the node lock: lock %s: %w", file.Name(), err), file.Close())
 	}
-	writeHolder(file)
+	writeHolder(file, "")
 	return file, nil
 }
 
@@ -74,8 +76,8 @@ func (p place) open() (*os.File, error) {
 
 // writeHolder records this process, for diagnostics only. If the write fails, for example on a full file system, the
 // lock is still effective.
-func writeHolder(file *os.File) {
-	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args)})
+func writeHolder(file *os.File, dataPlane string) {
+	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args), dataPlane})
 	if err == nil && file.Truncate(0) == nil {
 		_, _ = file.WriteAt(append(text, '\n'), 0)
 	}
@@ -95,18 +97,35 @@ func readHolder(file *os.File) string {
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }
 
+// Record adds the agent's data plane to the file, for LastDataPlane.
+func (l *Lock) Record(dataPlane string) { writeHolder(l.file, dataPlane) }
+
 // Holder returns the process that holds the lock, or that last held it. It returns 0 if that is unknown or the process is in another container.
 func Holder() int {
-	p, err := thisNode()
-	if err != nil {
-		return 0
+	if h := last(); h.PIDNamespace == pidNamespace() {
+		return h.PID
 	}
+	return 0
+}
+
+// LastDataPlane returns the data plane of the agent that holds the lock, or that held it until it ended or was killed. It returns "" if
+// that is unknown.
+func LastDataPlane() string { return last().DataPlane }
+
+// last returns the zero value if the file cannot be read.
+func last() (h holder) {
+	if p, err := thisNode(); err == nil {
+		h, _ = p.read()
+	}
+	return h
+}
+
+func (p place) read() (h holder, err error) {
 	text, err := os.ReadFile(filepath.Join(p.dir, p.file))
-	var h holder
-	if err != nil || json.Unmarshal(text, &h) != nil || h.PIDNamespace != pidNamespace() {
-		return 0
+	if err != nil {
+		return h, err
 	}
-	return h.PID
+	return h, json.Unmarshal(text, &h)
 }
 
 func pidNamespace() string {

@@ -47,6 +47,27 @@ func TestTryAcquireNamesTheHolder(t *testing.T) {
 	}
 }
 
+// TestLastDataPlane: an agent's data plane stays known after it has ended, until the next process acquires the lock.
+func TestLastDataPlane(t *testing.T) {
+	p := testPlace(t)
+	lock := p.mustAcquire(t)
+	lock.Record("userspace")
+	if _, err := p.tryAcquire(); !strings.Contains(err.Error(), fmt.Sprintf("process %d)", os.Getpid())) {
+		t.Errorf("the holder is missing in %q", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := p.read(); h.DataPlane != "userspace" || h.PID != os.Getpid() || err != nil {
+		t.Errorf("after the end: %+v, %v", h, err)
+	}
+	next := p.mustAcquire(t)
+	defer func() { _ = next.Release() }()
+	if h, err := p.read(); h.DataPlane != "" || err != nil {
+		t.Errorf("the next holder: %+v, %v", h, err)
+	}
+}
+
 // TestHolderInAnotherContainer: the error says that the PID belongs to another PID namespace, because here it would
 // identify a different process.
 func TestHolderInAnotherContainer(t *testing.T) {

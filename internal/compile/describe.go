@@ -148,10 +148,7 @@ func (s *settings) add(name, value, from string) {
 }
 
 func (s *Compiled) settings(f frontend, d decision) (all settings) {
-	all.add("scheduler", d.scheduler, s.schedulerOrigin(d.scheduler))
-	if flags := flagNames(d); flags != "" {
-		all.add("scheduler flags", flags, s.flagsOrigin())
-	}
+	all.addScheduler(s, d)
 	svc, b := s.service, s.service.Balancing
 	if svc.AffinityTimeout > 0 {
 		origin := "spec.sessionAffinity"
@@ -184,6 +181,18 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	}
 	all.addSpan(s, f)
 	return all
+}
+
+// addScheduler adds what chooses the endpoint.
+func (s *settings) addScheduler(of *Compiled, d decision) {
+	if of.mode.NFTablesBalances() {
+		s.add("scheduler", kernel.AtRandom, "nftables, which has no other")
+		return
+	}
+	s.add("scheduler", d.scheduler, of.schedulerOrigin(d.scheduler))
+	if flags := flagNames(d); flags != "" {
+		s.add("scheduler flags", flags, of.flagsOrigin())
+	}
 }
 
 // addSpan adds the ports that share a client's affinity, if the Service requests one affinity for all ports.

@@ -161,6 +161,23 @@ func TestSchedulerInUserspace(t *testing.T) {
 	}
 }
 
+// TestSchedulerOfNFTables: the description says how nftables balances. The virtual server keeps the scheduler that IPVS would have.
+func TestSchedulerOfNFTables(t *testing.T) {
+	svc := compiletest.Service("web", "10.96.0.10", "10.244.1.5")
+	for asked, kept := range map[string]string{"": "rr", "mh": "mh"} {
+		svc.Balancing.Scheduler = asked
+		c := inMode(kernel.NFTablesOnly, svc)
+		if got := fmt.Sprint(described(c, svc.ID)[0].Settings[:2]); got != "[{scheduler random nftables, which has no other} {affinity none spec.sessionAffinity}]" {
+			t.Errorf("scheduler %q: described as %s", asked, got)
+		}
+		for _, s := range c.Forwarded(svc.ID) {
+			if s.Scheduler != kept {
+				t.Errorf("scheduler %q: %s", asked, s.Server.String())
+			}
+		}
+	}
+}
+
 // TestProxyProtocol: only the agent's process sends the header, and only over TCP. Elsewhere it is a Problem with a
 // remedy, and the port works without it.
 func TestProxyProtocol(t *testing.T) {

@@ -97,7 +97,9 @@ func join(f *view.Frontend, servers Servers, mode kernel.Mode) {
 		return
 	}
 	server = server.For(f.Address.Port())
-	f.Scheduler = server.Scheduler
+	if f.Scheduler = server.Scheduler; mode.NFTablesBalances() {
+		f.Scheduler = kernel.AtRandom
+	}
 	f.Endpoints = slices.Clone(f.Endpoints)
 	total := view.Connections{}
 	for _, d := range server.Destinations {

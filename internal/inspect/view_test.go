@@ -131,6 +131,16 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestShownScheduler: where nftables balances, the scheduler is what is done, with an agent and without one.
+func TestShownScheduler(t *testing.T) {
+	for mode, want := range map[kernel.Mode]string{kernel.IPVSWithNFTables: "wrr", kernel.NFTablesOnly: "random", kernel.Userspace: "wrr"} {
+		shown := ServiceListOf(services(), servers(), mode).Items[2].Frontends[0].Scheduler
+		if left := servicesOfKernel(servers(), mode, ours).Items[0].Frontends[0].Scheduler; shown != want || left != want {
+			t.Errorf("%s: %s, and %s without an agent, want %s", mode, shown, left, want)
+		}
+	}
+}
+
 func TestJoinLeavesTheViewAlone(t *testing.T) {
 	before := services()
 	ServiceListOf(before, servers(), kernel.IPVSWithIPTables)

@@ -19,6 +19,10 @@ const (
 
 var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables", "userspace"}
 
+// AtRandom is what commands show as the scheduler where nftables balances: it has only one. The virtual servers there keep the name of the
+// scheduler that IPVS would have, for a move to IPVS.
+const AtRandom = "random"
+
 // NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does, or the agent's process.
 func (m Mode) NFTablesBalances() bool { return m == NFTablesOnly }
 

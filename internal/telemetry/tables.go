@@ -18,9 +18,9 @@ var (
 	trackedLimitDesc = prometheus.NewDesc("kube_ipvs_conntrack_entries_limit",
 		"Maximum number of tracked connections (nf_conntrack_max). At the limit, the kernel drops new connections. Absent if there is no limit.", nil, nil)
 	connectionsDesc = prometheus.NewDesc("kube_ipvs_connections",
-		"Open and closing IPVS connections through all virtual servers of this node, including foreign ones; absent with the nftables data plane.", nil, nil)
+		"Open and closing IPVS connections through all virtual servers of this node, including foreign ones; absent with other data planes.", nil, nil)
 	bucketsDesc = prometheus.NewDesc("kube_ipvs_connection_table_buckets",
-		"Hash buckets of IPVS's connection table (conn_tab_bits). Each packet searches one bucket. Absent with the nftables data plane.", nil, nil)
+		"Hash buckets of IPVS's connection table (conn_tab_bits). Each packet searches one bucket. Absent with other data planes.", nil, nil)
 )
 
 func (f tables) Describe(out chan<- *prometheus.Desc) {

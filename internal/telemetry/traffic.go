@@ -117,7 +117,7 @@ type traffic struct {
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	return &traffic{
 		cfg: cfg, log: log,
-		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes since the agent started that could not read the kernel's counters and served previous totals."),
+		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes since the agent started that could not read the traffic counters and served previous totals."),
 		reading:     make(chan struct{}, 1),
 		owners:      map[kernel.ServerKey]portID{},
 		servers:     map[model.ServiceID][]kernel.ServerKey{},

@@ -30,9 +30,9 @@ type descs struct{ connections, packets, bytes *prometheus.Desc }
 func newDescs(of, whose string, labels []string) descs {
 	directed := slices.Concat(labels, []string{labelDirection})
 	return descs{
-		trafficDesc(of+"_connections_total", "IPVS connections "+whose+".", labels...),
+		trafficDesc(of+"_connections_total", "Connections "+whose+".", labels...),
 		trafficDesc(of+"_packets_total", "Packets "+whose+"; direction \"in\" means from clients.", directed...),
-		trafficDesc(of+"_bytes_total", "Bytes "+whose+", including IP headers; direction \"in\" means from clients.", directed...),
+		trafficDesc(of+"_bytes_total", "Bytes "+whose+", including IP headers with IPVS, and without headers in user space; direction \"in\" means from clients.", directed...),
 	}
 }
 
@@ -62,7 +62,7 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 	now, err := t.readOnce()
 	if err != nil {
 		t.failed.Inc()
-		t.log.Warn("reading IPVS counters failed; serving previous values, without open connections", zap.Error(err))
+		t.log.Warn("reading traffic counters failed; serving previous values, without open connections", zap.Error(err))
 	}
 	return now, err
 }

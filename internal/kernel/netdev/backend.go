@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -24,9 +25,14 @@ type Backend struct {
 	sysctls       sysctlTree
 	known         *knownDevice
 	resolverFiles []*resolverFile
+	// routed reports whether an address should have a unicast route with the agent's protocol number; nil if none has.
+	routed func(netip.Addr) bool
 	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for this call.
 	handled func([]syscall.NetlinkMessage)
 }
+
+// WatchRoutes lets Watch also call disturbed when a route is deleted that an agent in user space needs. Call it before Watch.
+func (b *Backend) WatchRoutes(routed func(netip.Addr) bool) { b.routed = routed }
 
 // New opens the backend's sockets in the network namespace of the calling thread.
 func New() (*Backend, error) { return open(&knownDevice{}) }

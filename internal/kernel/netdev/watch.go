@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -103,13 +104,20 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 		case r.ours():
 			return b.known.localRoute(r, present)
 		case !present:
-			return 0
+			return b.deletedRoute(r)
 		}
 		hops, err := parseGateways(e.Data)
 		if err != nil {
 			return everything
 		}
 		return b.known.route(hops)
+	}
+	return 0
+}
+
+func (b *Backend) deletedRoute(r listedRoute) changes {
+	if b.routed != nil && r.unicast && r.protocol == kernel.RouteProtocol && r.toHost() && b.routed(r.to) {
+		return deviceChanged
 	}
 	return 0
 }

@@ -58,6 +58,7 @@ func Open(cfg Config) (*Kernel, error) {
 	if err != nil {
 		return nil, errors.Join(err, node.Close(), auditor.Close())
 	}
+	node.WatchRoutes(k.link.routes)
 	f := forward.New(cfg.Limits)
 	k.table = newTable(f, cfg.Admission)
 	f.OpenIn(func(at netip.AddrPort, open func()) {
@@ -78,7 +79,7 @@ func (k *Kernel) Close() error {
 	return errors.Join(err, k.link.namespace.close(), k.node.Close(), k.auditor.Close())
 }
 
-// Watch calls disturbed when another program may have changed kube-ipvs0, and moved when the node's own addresses may
+// Watch calls disturbed when another program may have changed kube-ipvs0 or deleted a route to it, and moved when the node's own addresses may
 // have changed.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	k.node.Watch(ctx, disturbed, moved)

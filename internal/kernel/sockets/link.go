@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
@@ -26,6 +27,27 @@ type link struct {
 	node      *netlink.Handle
 	namespace *namespace
 	index     atomic.Int64 // of the link that this process created last; 0 before that
+
+	mu     sync.Mutex
+	routed map[netip.Addr]struct{} // the addresses that this process has routed to it
+}
+
+// routes reports whether this process has routed an address to kube-ipvs0.
+func (l *link) routes(to netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, is := l.routed[to]
+	return is
+}
+
+func (l *link) setRouted(to netip.Addr, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if is {
+		l.routed[to] = struct{}{}
+	} else {
+		delete(l.routed, to)
+	}
 }
 
 func openLink(n *namespace) (*link, error) {
@@ -33,7 +55,7 @@ func openLink(n *namespace) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &link{node: h, namespace: n}, nil
+	return &link{node: h, namespace: n, routed: map[netip.Addr]struct{}{}}, nil
 }
 
 // find returns kube-ipvs0, or nil. ours is true if an agent created it in user space.
@@ -202,6 +224,7 @@ func (l *link) apply(op kernel.Op) error {
 }
 
 func (l *link) applyRoute(verb kernel.Verb, to netip.Addr) error {
+	l.setRouted(to, false) // first: the event of a deletion may arrive before its answer
 	found, err := l.current()
 	if err != nil {
 		return err
@@ -228,5 +251,6 @@ func (l *link) applyRoute(verb kernel.Verb, to netip.Addr) error {
 		}
 		return err
 	}
+	l.setRouted(to, true)
 	return nil
 }

@@ -87,7 +87,7 @@ func (t *topCommand) next() (inspect.TopList, error) {
 		}
 		t.services, t.asked = services, time.Now()
 	}
-	now, err := t.machine.Counts(t.cmd.Context(), t.list.socket)
+	now, err := t.machine.CountsOf(t.cmd.Context(), t.list.socket)
 	if err != nil {
 		return inspect.TopList{}, err
 	}

@@ -101,7 +101,7 @@ func (u *uiCommand) services(ctx context.Context, v *view.View) (inspect.Service
 }
 
 func (u *uiCommand) counts(ctx context.Context) (inspect.Counts, error) {
-	return u.machine.Counts(ctx, u.socket)
+	return u.machine.CountsOf(ctx, u.socket)
 }
 
 func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Explanation, error) {

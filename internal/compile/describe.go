@@ -186,7 +186,7 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 // addScheduler adds what chooses the endpoint.
 func (s *settings) addScheduler(of *Compiled, d decision) {
 	if of.mode.NFTablesBalances() {
-		s.add("scheduler", kernel.AtRandom, "nftables, which has no other")
+		s.add("scheduler", kernel.AtRandom, "nftables balances at random")
 		return
 	}
 	s.add("scheduler", d.scheduler, of.schedulerOrigin(d.scheduler))

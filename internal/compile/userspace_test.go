@@ -167,7 +167,7 @@ func TestSchedulerOfNFTables(t *testing.T) {
 	for asked, kept := range map[string]string{"": "rr", "mh": "mh"} {
 		svc.Balancing.Scheduler = asked
 		c := inMode(kernel.NFTablesOnly, svc)
-		if got := fmt.Sprint(described(c, svc.ID)[0].Settings[:2]); got != "[{scheduler random nftables, which has no other} {affinity none spec.sessionAffinity}]" {
+		if got := fmt.Sprint(described(c, svc.ID)[0].Settings[:2]); got != "[{scheduler random nftables balances at random} {affinity none spec.sessionAffinity}]" {
 			t.Errorf("scheduler %q: described as %s", asked, got)
 		}
 		for _, s := range c.Forwarded(svc.ID) {

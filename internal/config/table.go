@@ -174,8 +174,9 @@ var table = []setting{
 			"so that this node's own connections do not use them as source ports"},
 	forwardAddresses,
 	{path: "forward.maxConnections", flag: "forward-max-connections", byDefault: "8192", applies: afterRestart,
-		value:   func(s *Settings) value { return number(&s.Forward.Connections, 1, math.MaxInt32) },
-		meaning: "maximum number of TCP connections that the agent's process forwards; it resets further ones. Each uses two file descriptors"},
+		value: func(s *Settings) value { return number(&s.Forward.Connections, 1, math.MaxInt32) },
+		meaning: "maximum number of TCP connections that the agent's process forwards; it resets further ones. Each uses two file " +
+			"descriptors, and up to four more while data waits for a slow receiver"},
 	{path: "forward.maxFlows", flag: "forward-max-flows", byDefault: "1024", applies: afterRestart,
 		value: func(s *Settings) value { return number(&s.Forward.Flows, 1, math.MaxInt32) },
 		meaning: "maximum number of UDP clients that the agent's process forwards, each with 64 KiB of memory; a further client replaces the one that " +

@@ -43,7 +43,7 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 }
 
 // viewOf asks the loop, except about what the agent's process forwards. The table and the forwarder have their own locks, and the node never
-// moves to another data plane, so the answer does not depend on what the loop does. A command joins it with the loop's view from another
+// moves to another data plane, so the answer waits for at most one batch of the loop's operations. A command joins it with the loop's view from another
 // moment in any case.
 func viewOf(loop func(context.Context, agent.Query) (*view.View, error)) func(context.Context, agent.Query) (*view.View, error) {
 	return func(ctx context.Context, ask agent.Query) (*view.View, error) {

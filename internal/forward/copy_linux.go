@@ -33,8 +33,8 @@ func newSource(conn *net.TCPConn) *source {
 // most is how much data a pipe takes at once.
 const most = 1 << 20
 
-// copyNext waits for data, and copies what has arrived; nothing at the end of the connection. It calls count before the other side
-// can receive the data.
+// copyNext waits for data, and copies what has arrived. It returns 0 at the end of the connection. It calls count before the other side can
+// receive the data, except if no pipe can be used: then it copies the rest, and counts it at the end.
 func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (copied int64, err error) {
 	if err := s.raw.Read(s.fill); err != nil {
 		return 0, err

@@ -19,8 +19,8 @@ type Served struct {
 	Endpoints []ServedEndpoint // in the order of the target
 }
 
-// ServedEndpoint describes an endpoint of a listener. Open counts its TCP connections, and Flows its UDP flows, also those that
-// were opened before the listener.
+// ServedEndpoint describes an endpoint of a listener. Open counts its TCP connections, also those that were opened
+// before the listener, and Flows its UDP flows.
 type ServedEndpoint struct {
 	Endpoint
 	Traffic
@@ -74,7 +74,7 @@ func (f *Forwarder) Connections(now time.Time) (all []Connection) {
 	return all
 }
 
-// openCounts are the numbers of open connections through a listener to an endpoint. They outlive both, because connections do.
+// openCounts are the numbers of open connections through a listener to an endpoint. TCP connections outlive both.
 type openCounts map[link]int
 
 type link struct {

@@ -89,8 +89,8 @@ func TestCountsGrow(t *testing.T) {
 	}
 }
 
-// The counters never decrease, because a metric would then count everything again: a connection that is older than its listener, or than its
-// endpoint in the target, counts for neither.
+// The counters never decrease, because a metric would then count everything again: a connection that is older than its listener
+// counts for no listener, and one that is older than its endpoint's return counts for the listener only.
 func TestCountersNeverDecrease(t *testing.T) {
 	for name, again := range map[string]func(*Forwarder, Listen) error{
 		"the port was closed": func(f *Forwarder, at Listen) error { return f.Remove(at) },

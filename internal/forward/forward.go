@@ -34,7 +34,7 @@ func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String(
 type Limits struct {
 	// Connections is the maximum number of open TCP connections. Further connections are reset.
 	Connections int
-	// Flows is the maximum number of UDP clients. A further client replaces the one whose last datagram is the oldest.
+	// Flows is the maximum number of UDP clients. A further client replaces the one that has sent nothing for the longest time.
 	Flows int
 	// Connect is the timeout for opening a connection to one endpoint. If an endpoint cannot be reached, up to
 	// maxAttempts are tried.

@@ -43,7 +43,7 @@ func TestLeastRecentlyUsed(t *testing.T) {
 func TestUsesAtTheSameTime(t *testing.T) {
 	r := newRecent[int, int]()
 	for key := range 10 {
-		r.put(key, key)
+		r.put(9-key, key) // 0 is the youngest, so any key whose uses are lost is older
 	}
 	var using sync.WaitGroup
 	for i := range 4 {

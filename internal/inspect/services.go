@@ -30,7 +30,7 @@ func JoinServices(v *view.View, servers Servers, mode kernel.Mode, ours func(ker
 	case v == nil:
 		return servicesOfKernel(servers, mode, ours)
 	case unread != "":
-		return servicesOfAgent(v.Services, unread)
+		return servicesOfAgent(v.Services, v.Node.Mode, unread)
 	}
 	return ServiceListOf(v.Services, servers, v.Node.Mode)
 }
@@ -62,9 +62,16 @@ func (l *ServiceList) Select(namespace string) error {
 }
 
 // servicesOfAgent lists the agent's Services if the kernel could not be read.
-func servicesOfAgent(services []view.Service, why string) ServiceList {
+func servicesOfAgent(services []view.Service, mode kernel.Mode, why string) ServiceList {
+	items := append([]view.Service{}, services...)
+	for i := range items {
+		items[i].Frontends = slices.Clone(items[i].Frontends)
+		for j := range items[i].Frontends {
+			showBalancing(&items[i].Frontends[j], mode)
+		}
+	}
 	return ServiceList{
-		Header: view.HeaderOf("ServiceList"), Agent: true, Items: append([]view.Service{}, services...),
+		Header: view.HeaderOf("ServiceList"), Agent: true, Items: items,
 		Unknown: []string{"connections, and whether the kernel still has the agent's objects: " + why},
 	}
 }
@@ -82,6 +89,13 @@ func (l *ServiceList) Uncounted(why string) {
 	}
 }
 
+// showBalancing replaces the scheduler that the Service asks for by what the data plane does.
+func showBalancing(f *view.Frontend, mode kernel.Mode) {
+	if mode.NFTablesBalances() && f.Scheduler != "" {
+		f.Scheduler = kernel.AtRandom
+	}
+}
+
 // join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state takes
 // precedence.
 func join(f *view.Frontend, servers Servers, mode kernel.Mode) {
@@ -94,12 +108,12 @@ func join(f *view.Frontend, servers Servers, mode kernel.Mode) {
 		if mode == kernel.Userspace {
 			f.Reason = "the agent's process has not opened this port"
 		}
+		showBalancing(f, mode)
 		return
 	}
 	server = server.For(f.Address.Port())
-	if f.Scheduler = server.Scheduler; mode.NFTablesBalances() {
-		f.Scheduler = kernel.AtRandom
-	}
+	f.Scheduler = server.Scheduler
+	showBalancing(f, mode)
 	f.Endpoints = slices.Clone(f.Endpoints)
 	total := view.Connections{}
 	for _, d := range server.Destinations {

@@ -138,6 +138,14 @@ func TestShownScheduler(t *testing.T) {
 		if left := servicesOfKernel(servers(), mode, ours).Items[0].Frontends[0].Scheduler; shown != want || left != want {
 			t.Errorf("%s: %s, and %s without an agent, want %s", mode, shown, left, want)
 		}
+		v := &view.View{Services: services(), Node: view.Node{Mode: mode}}
+		v.Services[2].Frontends[0].Scheduler = "wrr"
+		missing, unread := JoinServices(v, Servers{}, mode, ours, ""), JoinServices(v, nil, mode, ours, "no permission")
+		for _, list := range []ServiceList{missing, unread} {
+			if shown := list.Items[2].Frontends[0].Scheduler; shown != want {
+				t.Errorf("%s, without virtual servers: %s, want %s", mode, shown, want)
+			}
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	}
 	if inProcess() {
 		k.Mode = kernel.Userspace
-		readProcess(ctx, k, at)
+		readProcess(ctx, k, at, errInProcess)
 		return k
 	}
 	note := func(part explain.Part, err error) {

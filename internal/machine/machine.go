@@ -96,12 +96,7 @@ func takeNodeLock() (release func(), err error) {
 
 func readCounts(ctx context.Context, socket string) (inspect.Counts, error) {
 	if inProcess() {
-		f, err := askProcess(ctx, socket, false)
-		if err != nil {
-			return nil, err
-		}
-		_, counts := f.Observed()
-		return counts, nil
+		return countsOfProcess(ctx, socket, errInProcess)
 	}
 	if live.FindMode(ctx).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `kube-ipvs conns` lists connections")

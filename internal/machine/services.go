@@ -23,12 +23,9 @@ import (
 // record. unread is the reason for a failure; empty on success.
 func (m *Machine) table(ctx context.Context, socket string) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
 	counts := tally{}
-	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}, Tracked: counts.add, Socket: socket})
+	k = m.kernelOrProcess(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}, Tracked: counts.add, Socket: socket})
 	if k.Mode == kernel.Userspace { // all virtual servers are the agent's, and it has no sets
 		return k, func(kernel.ServerKey) bool { return true }, k.Unread[explain.Servers].Why
-	}
-	if len(k.Servers) == 0 && m.LastDataPlane() == kernel.DataPlaneUserspace {
-		return k, nil, errProcessEnded.Error()
 	}
 	counts.store(k.Servers)
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
@@ -72,7 +69,7 @@ func (m *Machine) Connections(ctx context.Context, socket string, selected func(
 			found = append(found, c.Connection)
 		}
 	}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Concerns: selected, Tracked: take, Socket: socket})
+	k := m.kernelOrProcess(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Concerns: selected, Tracked: take, Socket: socket})
 	if why := cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Connections].Why); why != "" {
 		return nil, errors.New(why)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the heap's
 // growth and limit after each collection, until the context ends. It does not override GOGC and GOMEMLIMIT from the
-// environment.
+// environment; if GOGC is set, it sets no limit either, because the limit would start collections before GOGC does.
 func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string, log *zap.Logger) {
 	select {
 	case <-ctx.Done():
@@ -26,7 +26,7 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 	}
 	debug.FreeOSMemory() // also runs a collection
 	log.Debug("returned memory to the operating system")
-	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOMEMLIMIT") == "", usage: read()}
+	k := &keeper{ownPercent: getenv("GOGC") == "", ownLimit: getenv("GOGC") == "" && getenv("GOMEMLIMIT") == "", usage: read()}
 	k.adapt()
 	collected := make(chan struct{}, 1)
 	notify(ctx, collected)
@@ -37,12 +37,26 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 		case <-ctx.Done():
 			return
 		case <-collected:
+			if !swept(ctx) {
+				return
+			}
 			k.adapt()
 		case <-quiet.C:
 			if k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval/2 {
 				k.adapt() // a lower limit triggers the next collection
 			}
 		}
+	}
+}
+
+// swept waits until the runtime has probably swept the heap. Before that, garbage counts neither as live nor as gaps. It returns false if the
+// context ends.
+func swept(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(100 * time.Millisecond):
+		return true
 	}
 }
 

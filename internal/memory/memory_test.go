@@ -102,14 +102,14 @@ func TestEnvironmentTakesPrecedence(t *testing.T) {
 	}
 }
 
-// TestWhatStartsCollections: with GOGC, the runtime collects every two minutes, even if the agent is idle. Without it, the limit must be the agent's.
+// TestWhatStartsCollections: with GOGC, the runtime collects every two minutes, even if the agent is idle. The agent turns it off only where its own limit starts collections.
 func TestWhatStartsCollections(t *testing.T) {
 	for name, c := range map[string]struct {
 		environment map[string]string
 		want        uint64
 	}{
-		"the limit":       {nil, math.MaxUint64}, // off
-		"GOGC, if no own": {map[string]string{"GOMEMLIMIT": "1TiB"}, goPercent},
+		"the limit":                  {nil, math.MaxUint64}, // off
+		"GOGC, if GOMEMLIMIT is set": {map[string]string{"GOMEMLIMIT": "1TiB"}, goPercent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start(t, c.environment)
@@ -119,6 +119,20 @@ func TestWhatStartsCollections(t *testing.T) {
 				return gogc[0].Value.Uint64() == c.want
 			})
 		})
+	}
+}
+
+// TestOwnGOGC: the agent sets no limit, which would start collections before the administrator's GOGC does.
+func TestOwnGOGC(t *testing.T) {
+	const limit = 1 << 40
+	debug.SetMemoryLimit(limit)
+	start(t, map[string]string{"GOGC": "300"})
+	for range 3 {
+		runtime.GC()
+		time.Sleep(150 * time.Millisecond)
+	}
+	if got := debug.SetMemoryLimit(-1); got != limit {
+		t.Errorf("limit %d", got)
 	}
 }
 

@@ -13,7 +13,7 @@ const (
 	maxCost, lowCost = 0.005, 0.00125
 	// spare is added to the growth, so that small heaps are not collected often. It is in bytes.
 	spare = 8 << 20
-	// goPercent is GOGC's default. It applies if the limit is not ours.
+	// goPercent is GOGC's default. It applies if GOMEMLIMIT is set.
 	goPercent = 100
 )
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ type holder struct {
 	// PIDNamespace shows readers in other containers that PID belongs to another PID namespace.
 	PIDNamespace string `json:"pidNamespace"`
 	Command      string `json:"command"`
-	// DataPlane is the setting of an agent.
+	// DataPlane is the setting of the last agent. Other commands that hold the lock keep it.
 	DataPlane string `json:"dataPlane,omitempty"`
 }
 
@@ -41,7 +42,8 @@ func (p place) tryLock() (*os.File, error) {
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("acquire the node lock: lock %s: %w", file.Name(), err), file.Close())
 	}
-	writeHolder(file, "")
+	before, _ := decode(file)
+	writeHolder(file, before.DataPlane)
 	return file, nil
 }
 
@@ -51,13 +53,18 @@ func (p place) open() (*os.File, error) {
 		return nil, fmt.Errorf("%w; in a container, mount the host's %s", err, p.dir)
 	}
 	path := filepath.Join(p.dir, p.file)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%s is a symbolic link; remove it", path)
+	return examine(os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600))
+}
+
+// examine closes a file that users other than root can write or lock.
+func examine(file *os.File, err error) (*os.File, error) {
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) && errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s is a symbolic link; remove it", failed.Path)
 	}
 	if err != nil {
 		return nil, err
 	}
+	path := file.Name()
 	info, err := file.Stat()
 	switch {
 	case err != nil:
@@ -85,10 +92,8 @@ func writeHolder(file *os.File, dataPlane string) {
 
 // readHolder describes the holder, such as " (kube-ipvs run, process 42)". It returns "" if the holder is unknown.
 func readHolder(file *os.File) string {
-	text := make([]byte, maxHolder)
-	n, _ := file.ReadAt(text, 0)
-	var h holder
-	if json.Unmarshal(text[:n], &h) != nil {
+	h, err := decode(file)
+	if err != nil {
 		return ""
 	}
 	if h.PIDNamespace != pidNamespace() {
@@ -113,19 +118,36 @@ func Holder() int {
 func LastDataPlane() string { return last().DataPlane }
 
 // last returns the zero value if the file cannot be read.
-func last() (h holder) {
-	if p, err := thisNode(); err == nil {
-		h, _ = p.read()
+func last() holder {
+	p, err := thisNode()
+	if err != nil {
+		return holder{}
 	}
+	h, _ := p.read()
 	return h
 }
 
-func (p place) read() (h holder, err error) {
-	text, err := os.ReadFile(filepath.Join(p.dir, p.file))
+func (p place) read() (holder, error) {
+	file, err := examine(os.OpenFile(filepath.Join(p.dir, p.file), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0))
 	if err != nil {
-		return h, err
+		return holder{}, err
 	}
-	return h, json.Unmarshal(text, &h)
+	defer file.Close()
+	return decode(file)
+}
+
+// decode returns the zero value on an error.
+func decode(file *os.File) (holder, error) {
+	text := make([]byte, maxHolder)
+	n, err := file.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return holder{}, err
+	}
+	var h holder
+	if err := json.Unmarshal(text[:n], &h); err != nil {
+		return holder{}, err
+	}
+	return h, nil
 }
 
 func pidNamespace() string {

@@ -47,7 +47,7 @@ func TestTryAcquireNamesTheHolder(t *testing.T) {
 	}
 }
 
-// TestLastDataPlane: an agent's data plane stays known after it has ended, until the next process acquires the lock.
+// TestLastDataPlane: an agent's data plane stays known after it has ended, until the next agent runs. Nothing is known from a malformed file.
 func TestLastDataPlane(t *testing.T) {
 	p := testPlace(t)
 	lock := p.mustAcquire(t)
@@ -63,8 +63,20 @@ func TestLastDataPlane(t *testing.T) {
 	}
 	next := p.mustAcquire(t)
 	defer func() { _ = next.Release() }()
-	if h, err := p.read(); h.DataPlane != "" || err != nil {
+	if h, err := p.read(); h.DataPlane != "userspace" || err != nil {
 		t.Errorf("the next holder: %+v, %v", h, err)
+	}
+	next.Record("ipvs")
+	if h, err := p.read(); h.DataPlane != "ipvs" || err != nil {
+		t.Errorf("the next agent: %+v, %v", h, err)
+	}
+	for _, text := range []string{`{"dataPlane":"userspace","pid":"x"}`, `{"dataPlane":"userspace"`, ""} {
+		if err := os.WriteFile(next.file.Name(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := p.read(); h != (holder{}) || err == nil {
+			t.Errorf("%q: %+v, %v", text, h, err)
+		}
 	}
 }
 

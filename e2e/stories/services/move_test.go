@@ -123,7 +123,7 @@ func (m *moveStage) apply(t *testing.T, svc service) {
 	writeManifests(t, m.dir, svc.YAML())
 }
 
-// addOthers replaces the other Services, which nobody asks. Each has ten endpoints.
+// addOthers replaces the Services that have no clients. Each has ten endpoints.
 func (m *moveStage) addOthers(t *testing.T, n int) int {
 	t.Helper()
 	var b strings.Builder

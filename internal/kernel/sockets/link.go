@@ -50,6 +50,13 @@ func (l *link) setRouted(to netip.Addr, is bool) {
 	}
 }
 
+// forgetRoutes is called before the device is deleted, because its routes go with it.
+func (l *link) forgetRoutes() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.routed)
+}
+
 func openLink(n *namespace) (*link, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -132,6 +139,7 @@ func (l *link) create() error {
 	case err != nil:
 		return err
 	case ours:
+		l.forgetRoutes()
 		if err := remove(l.node, found); err != nil {
 			return err
 		}
@@ -175,6 +183,7 @@ func (l *link) connect() error {
 }
 
 func (l *link) delete() error {
+	l.forgetRoutes()
 	found, ours, err := find(l.node)
 	if err != nil || !ours || int64(found.Attrs().Index) != l.index.Load() {
 		return err
@@ -245,12 +254,13 @@ func (l *link) applyRoute(verb kernel.Verb, to netip.Addr) error {
 		}
 		return nil
 	}
+	l.setRouted(to, true) // first, and also if the answer is lost
 	if err := l.node.RouteAdd(route); err != nil {
 		if errors.Is(err, unix.EEXIST) {
+			l.setRouted(to, false)
 			return kernel.InvalidError{Reason: errors.New("another program has a route to this address")}
 		}
 		return err
 	}
-	l.setRouted(to, true)
 	return nil
 }

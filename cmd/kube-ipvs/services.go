@@ -22,7 +22,7 @@ and every endpoint with its state.
 
 If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel
 cannot be read, it shows only the agent's data. In both cases, a note lists what is unknown. In user
-space, the connections are those of the agent's process, and without it, the command fails.`,
+space, only the agent knows its connections: if it does not answer, the command fails.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
   kube-ipvs services -n shop --sort-by active

@@ -93,10 +93,8 @@ func planeOf(kind kernel.Kind, mode kernel.Mode) string {
 		return "address"
 	case kind == kernel.KindSysctl:
 		return "sysctl"
-	case kind == kernel.KindServer || kind == kernel.KindDestination || kind == kernel.KindTimeouts:
+	case kind == kernel.KindServer || kind == kernel.KindDestination || kind == kernel.KindTimeouts, mode == kernel.Userspace: // sets are in the process, too
 		return mode.DataPlane()
-	case mode == kernel.Userspace:
-		return mode.DataPlane() // sets are in the process, too
 	case mode.RulesInNFTables():
 		return "nftables"
 	case kind == kernel.KindRules:

@@ -74,10 +74,7 @@ func TestServersAtAddresses(t *testing.T) {
 			if s.NodePort {
 				text = "node port " + text
 			}
-			members := kernel.Members{}
-			for _, m := range s.Members {
-				members[m.Set] = map[kernel.Element]struct{}{m.Element: {}}
-			}
+			members := kernel.MembersOf(s.Members)
 			pods := []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
 			if clients, open := compile.AdmissionOf(cfg.Families, pods).Admitted(s.Key, members, c.Addresses()); !open || clients != nil {
 				text += fmt.Sprintf(" for %s", clients)

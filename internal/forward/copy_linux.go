@@ -16,7 +16,7 @@ type source struct {
 	raw  syscall.RawConn
 	// splice is unix.Splice, except in tests.
 	splice func(from int, fromOffset *int64, to int, toOffset *int64, most int, flags int) (int64, error)
-	// fill and drain are the methods of these names; a method value is allocated.
+	// fill and drain are fillPipe and drainPipe; a method value is allocated.
 	fill, drain func(fd uintptr) (done bool)
 	pipe        *pipe
 	left        int64 // in the pipe
@@ -50,7 +50,8 @@ func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (co
 	}
 	count(s, s.left)
 	for copied = s.left; s.left > 0; {
-		if err := errors.Join(to.raw.Write(s.drain), s.err); err != nil {
+		err := to.raw.Write(s.drain) // sets s.err
+		if err = errors.Join(err, s.err); err != nil {
 			return copied, err
 		}
 	}

@@ -57,9 +57,7 @@ func TestTrafficStaysCounted(t *testing.T) {
 		t.Errorf("while the connection is open: %+v", open)
 	}
 	_ = client.Close()
-	for f.Counts().Connections > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, func() bool { return f.Counts().Connections == 0 })
 	served = f.Served()
 	if s := served[tcp]; s.Endpoints[0].Open != 0 || s.BytesOut < open.BytesOut || s.BytesIn < open.BytesIn || s.Endpoints[0].Traffic != s.Traffic {
 		t.Errorf("after the end: %+v, before: %+v", s, open)
@@ -80,12 +78,7 @@ func TestCountsGrow(t *testing.T) {
 		if _, err := io.WriteString(client, "more\n"); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			if now := f.Served(); now[at].BytesIn >= before[at].BytesIn+5 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, func() bool { return f.Served()[at].BytesIn >= before[at].BytesIn+5 })
 	}
 }
 
@@ -106,9 +99,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 			set(t, f, at, web)
 			before := f.Served()
 			_ = client.Close()
-			for f.Counts().Connections > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			eventually(t, func() bool { return f.Counts().Connections == 0 })
 			after := f.Served()
 			if b, a := before[at], after[at]; a.BytesOut < b.BytesOut || a.Endpoints[0].BytesOut < b.Endpoints[0].BytesOut {
 				t.Errorf("before the end: %+v, after: %+v", b, a)

@@ -73,7 +73,7 @@ func (r *recent[K, V]) oldest() (K, V) {
 	}
 }
 
-// all iterates in no order. The caller may remove the current key.
+// all iterates in no particular order. The caller may remove the current key.
 func (r *recent[K, V]) all(yield func(K, V) bool) {
 	for key, e := range r.elements {
 		if !yield(key, e.value) {

@@ -102,7 +102,7 @@ func PrintConnections(w io.Writer, list ConnectionList, form Table) error {
 	return t.writeAs(w, form)
 }
 
-// expiry is empty for a connection that the agent's process forwards, because it does not expire.
+// expiry returns "-" for a TCP connection that the agent's process forwards, which does not expire, and for one that IPVS is about to remove.
 func expiry(seconds uint64) string {
 	if seconds == 0 {
 		return "-"

@@ -8,6 +8,18 @@ import (
 // Members are the elements of sets, by the name of the set.
 type Members map[string]map[Element]struct{}
 
+// MembersOf groups members by their sets.
+func MembersOf(all []Member) Members {
+	members := Members{}
+	for _, m := range all {
+		if members[m.Set] == nil {
+			members[m.Set] = map[Element]struct{}{}
+		}
+		members[m.Set][m.Element] = struct{}{}
+	}
+	return members
+}
+
 // Admission names the sets that decide which clients a port admits in user space. On the other data planes, rules match
 // these sets.
 type Admission struct {

@@ -242,7 +242,7 @@ func (m *Machine) writeOthers(ctx context.Context, w io.Writer) error {
 // writeConnections counts the connections by virtual server and by state.
 func (m *Machine) writeConnections(ctx context.Context, w io.Writer, socket string) error {
 	counts, states := tally{}, map[string]int{}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}, Socket: socket, Tracked: func(c tracked) {
+	k := m.kernelOrProcess(ctx, Look{Parts: []explain.Part{explain.Servers}, Socket: socket, Tracked: func(c tracked) {
 		counts.add(c)
 		states[c.Protocol+" "+c.State]++
 	}})
@@ -262,7 +262,7 @@ func (m *Machine) writeConnections(ctx context.Context, w io.Writer, socket stri
 		if total > maxCounted {
 			return errors.Join(fmt.Errorf("%d connections are too many to count by state", total), unreadOf(k))
 		}
-		k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Socket: socket})
+		k = m.kernelOrProcess(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}, Socket: socket})
 		for _, c := range k.Connections {
 			states[c.Protocol+" "+c.State]++
 		}

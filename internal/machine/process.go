@@ -19,7 +19,7 @@ var errInProcess = errors.New("kube-ipvs0 belongs to an agent in user space, who
 
 // errProcessEnded means that kube-ipvs0 is gone, too.
 var errProcessEnded = errors.New("the last agent of this node forwarded connections in its process (--data-plane=userspace), so it has left nothing; " +
-	"if it does not run any more, no Service is served until an agent starts again")
+	"if it has stopped, no Service is served until an agent starts again")
 
 // leftNothing reports whether the node's agent is one in user space, although its kube-ipvs0 does not exist: it starts, is about to repair the
 // device, or has ended. The kernel's virtual servers then say nothing about it.
@@ -81,7 +81,7 @@ func readProcess(ctx context.Context, k *explain.Kernel, at Look, why error) {
 			}
 		}
 	}
-	unread(errInProcess, explain.Sets, explain.Rules)
+	unread(why, explain.Sets, explain.Rules)
 	if !at.reads(explain.Servers) && !at.reads(explain.Connections) {
 		return
 	}
@@ -107,7 +107,7 @@ func askProcess(ctx context.Context, socket string, connections bool, why error)
 	case v == nil:
 		remedy := ""
 		if errors.Is(why, errInProcess) {
-			remedy = "; if it does not run any more, `kube-ipvs cleanup` removes kube-ipvs0"
+			remedy = "; if it has stopped, `kube-ipvs cleanup` removes kube-ipvs0"
 		}
 		return nil, fmt.Errorf("%w; only the agent knows its connections: %w%s", why, silence, remedy)
 	case v.Forwarded == nil:

@@ -48,14 +48,7 @@ func frontendAt(s compile.AtAddress, clients []netip.Prefix) frontend {
 // clients returns the clients that a virtual server admits; nil means all. A client on the machine may have the virtual server's own
 // address, because the machine has it.
 func (l *loop) clients(s *want.Server) []netip.Prefix {
-	members := kernel.Members{}
-	for _, m := range s.Members {
-		if members[m.Set] == nil {
-			members[m.Set] = map[kernel.Element]struct{}{}
-		}
-		members[m.Set][m.Element] = struct{}{}
-	}
-	clients, open := l.admission.Admitted(s.Key, members, l.addresses)
+	clients, open := l.admission.Admitted(s.Key, kernel.MembersOf(s.Members), l.addresses)
 	if !open {
 		return []netip.Prefix{}
 	}

@@ -135,11 +135,11 @@ func (l *link) current() (netlink.Link, error) {
 // create replaces what an earlier process left.
 func (l *link) create() error {
 	found, ours, err := find(l.node)
+	l.forgetRoutes()
 	switch {
 	case err != nil:
 		return err
 	case ours:
-		l.forgetRoutes()
 		if err := remove(l.node, found); err != nil {
 			return err
 		}

@@ -36,6 +36,8 @@ func addresses(b *bench) {
 	holds(b, "addresses", addrs(a6.Addr), b.read().Addresses)
 	b.must(op(kernel.Create, a4), op(kernel.Delete, a6))
 	holds(b, "addresses", addrs(a4.Addr), b.read().Addresses)
+	b.must(op(kernel.Delete, a4), op(kernel.Create, a6), op(kernel.Create, a4), op(kernel.Delete, a6))
+	holds(b, "addresses removed and added in one batch", addrs(a4.Addr), b.read().Addresses)
 
 	want, all := addrs(a4.Addr), []kernel.Op(nil)
 	for i := range 1000 {

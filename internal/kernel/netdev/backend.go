@@ -72,7 +72,7 @@ func (b *Backend) Close() error {
 	return errors.Join(b.addrs.Close(), b.routes.Close())
 }
 
-// Apply tries the operations in order. Consecutive operations on addresses, which must not repeat an address, share a batch: it creates first.
+// Apply tries the operations in order. Consecutive operations on different addresses share a batch, which creates first.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {
@@ -88,11 +88,15 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
+// addressRun returns the number of operations before the first one that does not belong to the same batch.
 func addressRun(ops []kernel.Op) int {
+	seen := make(map[netip.Addr]struct{}, len(ops))
 	for i, op := range ops {
-		if op.KindOf() != kernel.KindAddress {
+		a, address := op.Object.(kernel.BoundAddress)
+		if _, repeated := seen[a.Addr]; !address || repeated {
 			return i
 		}
+		seen[a.Addr] = struct{}{}
 	}
 	return len(ops)
 }

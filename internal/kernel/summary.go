@@ -7,7 +7,7 @@ import "github.com/kube-ipvs/kube-ipvs/internal/inet"
 type Summary struct {
 	// IPv4Servers counts the IPv4 virtual servers, including firewall-mark servers, or is Uncounted. The kernel does not count IPv6 ones.
 	IPv4Servers int
-	// Sets is nil if the members were not counted, because there are many. Members then contains the requested members that exist.
+	// Sets is nil if the members were not counted, because that is expensive. Members then contains the requested members that exist.
 	Sets    map[string]SetSummary
 	Members map[Member]struct{}
 	// Rules contains an opaque value per family. The value changes if a rule in an owned chain changes, or a rule in a built-in chain up

@@ -15,6 +15,7 @@ import (
 type header struct {
 	kernel.Set
 	elements uint32
+	buckets  uint32 // of the hash table
 	extras   []string
 }
 
@@ -63,6 +64,8 @@ func (h *header) parameter(typ uint16, v []byte) (err error) {
 	switch typ {
 	case nl.IPSET_ATTR_MAXELEM:
 		h.MaxElem, err = nlbatch.BigUint32(v)
+	case nl.IPSET_ATTR_HASHSIZE:
+		h.buckets, err = nlbatch.BigUint32(v)
 	case nl.IPSET_ATTR_ELEMENTS:
 		h.elements, err = nlbatch.BigUint32(v)
 	case nl.IPSET_ATTR_TIMEOUT:

@@ -72,8 +72,8 @@ func (s nftSummaries) Summarize(ctx context.Context, _ []kernel.Member, read *ke
 	return err
 }
 
-// countedEach is the average number of members of sets that the kernel may count for a summary.
-const countedEach = 1024
+// visitedEach is the average number of members and hash buckets of sets that the kernel may visit for a summary.
+const visitedEach = 1024
 
 type tableSummaries struct {
 	prefix string
@@ -85,13 +85,13 @@ type tableSummaries struct {
 
 func (s *tableSummaries) Untouched(context.Context) (bool, error) { return false, nil }
 
-// Summarize usually does not count the members of sets if there are many, because the kernel visits each of them.
+// Summarize counts the members of sets only from time to time, because the kernel visits each bucket and each member to count them.
 func (s *tableSummaries) Summarize(ctx context.Context, members []kernel.Member, read *kernel.Summary) error {
 	var errs [2]error
 	if s.withoutSets--; s.withoutSets < 0 {
-		var counted int
-		read.Sets, counted, errs[0] = s.ipset.Summaries(ctx, s.prefix)
-		s.withoutSets = counted / countedEach
+		var visited int
+		read.Sets, visited, errs[0] = s.ipset.Summaries(ctx, s.prefix)
+		s.withoutSets = visited / visitedEach
 	} else {
 		read.Members, errs[0] = s.ipset.LookupMembers(ctx, members)
 	}

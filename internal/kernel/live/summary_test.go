@@ -57,39 +57,66 @@ func TestSummaryCost(t *testing.T) {
 	}
 }
 
-// Most summaries do not count the members of large sets. They notice that a set was emptied.
-func TestSummaryOfLargeSets(t *testing.T) {
+// Most summaries do not count the members of sets, because the kernel would visit each bucket, even of an empty set. They notice that a set was
+// emptied.
+func TestSummariesCountRarely(t *testing.T) {
 	k := open(t, iptables.NFT)
-	set := kernel.Set{Name: kerneltest.SetPrefix + "LARGE", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 65536}
-	ops := []kernel.Op{{Verb: kernel.Create, Object: set}}
+	set := kernel.Set{Name: kerneltest.SetPrefix + "A", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 65536}
+	empty := set
+	empty.Name = kerneltest.SetPrefix + "B"
 	var members []kernel.Member
-	for i := range 3 * countedEach {
-		members = append(members, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
-		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: members[i]})
-	}
-	for _, err := range k.Apply(context.Background(), ops) {
-		if err != nil {
-			t.Fatal(err)
+	ops := []kernel.Op{{Verb: kernel.Create, Object: set}, {Verb: kernel.Create, Object: empty}}
+	apply := func() {
+		t.Helper()
+		for _, err := range k.Apply(context.Background(), ops) {
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	summary := func() *kernel.Summary {
-		s, err := k.Summarize(context.Background(), kernel.Sample{Members: members[7:8]})
+		t.Helper()
+		s, err := k.Summarize(context.Background(), kernel.Sample{Members: members[:min(1, len(members))]})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	for round := range 2 {
-		if s := summary(); s.Sets[set.Name].Members != len(members) {
-			t.Fatalf("round %d: %v", round, s.Sets)
-		}
-		for range 3 {
-			if s := summary(); s.Sets != nil || len(s.Members) != 1 {
-				t.Fatalf("round %d: sets %v, members %v", round, s.Sets, s.Members)
+	// counts returns the number of summaries before the next one that counts.
+	counts := func() (without int) {
+		t.Helper()
+		for ; ; without++ {
+			s := summary()
+			if s.Sets != nil {
+				if s.Sets[set.Name].Members != len(members) || s.Sets[empty.Name].Set != empty {
+					t.Fatalf("got %v, want %d members", s.Sets, len(members))
+				}
+				return without
+			}
+			if len(s.Members) != min(1, len(members)) {
+				t.Fatalf("members %v", s.Members)
 			}
 		}
 	}
-	summary()
+	const buckets = 1024 // the kernel's default for each set
+	visited := 2 * buckets
+	apply()
+	if first := counts(); first != 0 {
+		t.Errorf("the first summary does not count")
+	}
+	if without := counts(); without < visited/visitedEach {
+		t.Errorf("%d summaries without counting, after one that visited at least %d buckets", without, visited)
+	}
+	ops = nil
+	for i := range 3 * visitedEach {
+		members = append(members, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
+		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: members[i]})
+	}
+	apply()
+	counts()
+	if without := counts(); without < (visited+len(members))/visitedEach {
+		t.Errorf("%d summaries without counting, after one that visited at least %d buckets and %d members", without, visited, len(members))
+	}
 	if out, err := exec.Command("ipset", "flush", set.Name).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
@@ -122,7 +123,7 @@ func (s *Summarizer) tableInfo(f inet.Family, table string) ([]byte, error) {
 // readNFT requests the generation, which changes with every change in any table. It lists the chains of interest only after a change,
 // because a busy network plug-in changes its own chains constantly.
 func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error) {
-	generation, err := s.readGeneration(ctx)
+	generation, err := wire.Generation(ctx, s.conn)
 	if err != nil {
 		return nil, err
 	}
@@ -141,22 +142,6 @@ func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error
 	}
 	s.generation, s.last = generation, read
 	return read, nil
-}
-
-func (s *Summarizer) readGeneration(ctx context.Context) (generation uint32, err error) {
-	answers, errs := s.conn.Get(ctx, []nlbatch.Request{{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}}})
-	if errs[0] != nil {
-		return 0, fmt.Errorf("read generation of nftables: %w", errs[0])
-	}
-	for _, m := range answers[0] {
-		err = eachNFTAttr(m.Payload, func(typ uint16, v []byte) (err error) {
-			if typ == unix.NFTA_GEN_ID {
-				generation, err = nlbatch.BigUint32(v)
-			}
-			return err
-		})
-	}
-	return generation, err
 }
 
 const nftHeader = 4 // the length of struct nfgenmsg

@@ -10,8 +10,9 @@ import (
 // auditor reads the kernel outside the agent's loop, in the network namespace in which it was opened.
 type auditor struct {
 	reader
-	thread   thread
-	comparer kernel.Comparer
+	thread    thread
+	comparer  kernel.Comparer
+	unchanged *unchanged
 }
 
 func newAuditor(cfg Config, beside *reader) (*auditor, error) {
@@ -23,14 +24,16 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 		return a, err
 	}
 	a.members, a.servers, a.mayMiss = a.membersAgain, a.serversAgain, cfg.Mode.RulesInNFTables()
-	return a, nil
+	var err error
+	a.unchanged, err = keepUnchanged(a, cfg)
+	return a, err
 }
 
 func (a *auditor) close() error {
 	if a.thread != nil {
 		close(a.thread)
 	}
-	return a.reader.close()
+	return errors.Join(a.reader.close(), a.unchanged.close())
 }
 
 // Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
@@ -41,6 +44,7 @@ func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Diffe
 }
 
 func (a *auditor) audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
+	a.unchanged.begin(ctx, asked)
 	fresh, err := a.Read(ctx)
 	var found map[kernel.ServerKey]kernel.ObservedServer
 	if err == nil && len(asked.Limited) > 0 {

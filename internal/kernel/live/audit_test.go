@@ -2,7 +2,9 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
@@ -79,4 +81,38 @@ func cpu(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// TestAuditsOfUnchangedNFTables: an audit lists objects of nftables, or runs iptables-save, only if nftables has changed since the last audit.
+func TestAuditsOfUnchangedNFTables(t *testing.T) {
+	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			labtest.NetNS(t)
+			k := openConfig(t, Config{Variant: iptables.NFT, Mode: mode})
+			mustApply(t, k, services(3)...)
+			cost := func() uint64 {
+				t.Helper()
+				before := k.Stats()
+				if _, err := k.Audit(context.Background(), kernel.Audit{}); err != nil {
+					t.Fatal(err)
+				}
+				after := k.Stats()
+				return after.Netlink.Dumps - before.Netlink.Dumps + after.Processes - before.Processes
+			}
+			cost()
+			unchanged := cost()
+			if again := cost(); again != unchanged {
+				t.Errorf("%d and %d lists, although nothing has changed", unchanged, again)
+			}
+			if out, err := exec.Command("nft", "add", "table", "inet", "other").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if changed := cost(); changed <= unchanged {
+				t.Errorf("%d lists after a change, %d without one", changed, unchanged)
+			}
+			if again := cost(); again != unchanged {
+				t.Errorf("%d lists after an audit, %d before", again, unchanged)
+			}
+		})
+	}
 }

@@ -90,10 +90,13 @@ func (c *Conn) Get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Mes
 }
 
 // Generation returns the generation number, which counts the changes that all programs make to nftables.
-func (c *Conn) Generation(ctx context.Context) (generation uint32, err error) {
-	answers, err := c.Get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
-	if err != nil {
-		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+func (c *Conn) Generation(ctx context.Context) (uint32, error) { return Generation(ctx, c.conn) }
+
+// Generation is Conn.Generation for callers that need no table.
+func Generation(ctx context.Context, conn *nlbatch.Conn) (generation uint32, err error) {
+	answers, errs := conn.Get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
+	if errs[0] != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", errs[0])
 	}
 	for _, m := range answers[0] {
 		a, wrong := parse(m.Payload)

@@ -1,0 +1,118 @@
+package live
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// unchanged lets an auditor skip the parts that are in nftables if nobody has changed nftables since the auditor read them. Expiry and
+// packets can also remove and add elements, without a new generation, but only clients' records, which an audit does not read.
+type unchanged struct {
+	conn *nlbatch.Conn
+	// now is the generation at the start of the current audit. It is unknown if it could not be read, or if the audit must read everything.
+	now   uint32
+	known bool
+}
+
+// keepUnchanged adds the parts of a that are in nftables to the result, which is nil if there are none.
+func keepUnchanged(a *auditor, cfg Config) (*unchanged, error) {
+	if !cfg.Mode.RulesInNFTables() && cfg.Variant != iptables.NFT {
+		return nil, nil
+	}
+	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	u := &unchanged{conn: conn}
+	a.rules = &keptRules{rules: a.rules, kept: kept[map[inet.Family]kernel.RulesView]{in: u}}
+	if cfg.Mode.RulesInNFTables() {
+		a.members = keepMembers(u, a.members)
+	}
+	if cfg.Mode.NFTablesBalances() {
+		servers := kept[map[kernel.ServerKey]kernel.ObservedServer]{in: u}
+		read := a.servers
+		a.servers = func(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+			return servers.get(func() (map[kernel.ServerKey]kernel.ObservedServer, error) { return read(ctx) })
+		}
+	}
+	return u, nil
+}
+
+func (u *unchanged) close() error {
+	if u == nil {
+		return nil
+	}
+	return u.conn.Close()
+}
+
+// begin begins an audit.
+func (u *unchanged) begin(ctx context.Context, asked kernel.Audit) {
+	if u == nil {
+		return
+	}
+	generation, err := wire.Generation(ctx, u.conn)
+	u.now, u.known = generation, err == nil && !asked.All
+}
+
+// kept is the last successful result of a function that reads nftables.
+type kept[T any] struct {
+	in    *unchanged
+	valid bool
+	at    uint32
+	value T
+}
+
+func (k *kept[T]) get(read func() (T, error)) (T, error) {
+	if k.valid && k.in.known && k.at == k.in.now {
+		return k.value, nil
+	}
+	// A change during the read makes the next audit read again, because it follows the generation of this audit's start.
+	value, err := read()
+	k.value, k.at, k.valid = value, k.in.now, err == nil && k.in.known
+	return value, err
+}
+
+func keepMembers(u *unchanged, read members) members {
+	type listed struct {
+		sets    map[string]kernel.Set
+		members map[string]map[kernel.Element]struct{}
+	}
+	k := kept[listed]{in: u}
+	return func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
+		l, err := k.get(func() (l listed, err error) {
+			l.sets, l.members, err = read(ctx, prefix)
+			return l, err
+		})
+		return l.sets, l.members, err
+	}
+}
+
+type keptRules struct {
+	rules
+	kept kept[map[inet.Family]kernel.RulesView]
+}
+
+// Read reads again while a program hangs or fails, because only its success shows that it works again (I16).
+func (r *keptRules) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
+	if b, programs := r.rules.(*byFamily); programs && b.inTrouble() {
+		r.kept.valid = false
+	}
+	var errs kernel.RulesError
+	views, _ := r.kept.get(func() (views map[inet.Family]kernel.RulesView, err error) {
+		views, errs = r.rules.Read(ctx)
+		return views, errs.Err()
+	})
+	return views, errs
+}
+
+func (b *byFamily) inTrouble() bool {
+	return slices.ContainsFunc(inet.Families, func(f inet.Family) bool { return b.of[f] != nil && b.of[f].inTrouble() })
+}

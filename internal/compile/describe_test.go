@@ -11,12 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-func TestEverySettingIsDescribed(t *testing.T) {
+// withEverySetting returns a Service of UDP.
+func withEverySetting() *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
 	svc.Slices[0].Ports[0].Protocol = inet.UDP
@@ -27,6 +29,11 @@ func TestEverySettingIsDescribed(t *testing.T) {
 		MaxConnections: 100, ResumeConnections: 80, SlowStart: time.Minute,
 		Weights: model.Weights{Default: 4, DefaultSet: true, Zones: weights, Nodes: weights, Pods: weights},
 	}
+	return svc
+}
+
+func TestEverySettingIsDescribed(t *testing.T) {
+	svc := withEverySetting()
 	cluster := compile.NewCluster(compiletest.Config())
 	cluster.SetAddresses(home.Addresses, want.NewTouched())
 	cluster.Update(services{svc.ID: svc}, want.NewTouched())
@@ -55,6 +62,34 @@ func TestEverySettingIsDescribed(t *testing.T) {
 		}
 		if d := cmp.Diff(append(want, spans[frontend.Kind]), have); d != "" {
 			t.Errorf("%s (-want +have):\n%s", frontend.Kind, d)
+		}
+	}
+}
+
+// TestOnlySettingsInEffectAreDescribed: no setting is described whose Problem says that this node's data plane lacks it.
+func TestOnlySettingsInEffectAreDescribed(t *testing.T) {
+	for mode, lacking := range map[kernel.Mode]string{kernel.NFTablesOnly: "only IPVS can do this", kernel.Userspace: "cannot do this"} {
+		svc, cfg := withEverySetting(), compiletest.Config()
+		cfg.Mode = mode
+		cluster := compile.NewCluster(cfg)
+		cluster.SetAddresses(home.Addresses, want.NewTouched())
+		cluster.Update(services{svc.ID: svc}, want.NewTouched())
+		found := 0
+		for _, problem := range cluster.Problems(svc.ID) {
+			if !strings.Contains(problem.Reason, lacking) {
+				continue
+			}
+			found++
+			for _, frontend := range described(cluster, svc.ID) {
+				for _, s := range frontend.Settings {
+					if strings.Contains(problem.Field, strings.TrimPrefix(s.From, "annotation ")) {
+						t.Errorf("%s: %s %s is described, although there is %s", mode, s.Name, s.Value, problem)
+					}
+				}
+			}
+		}
+		if found < 3 {
+			t.Errorf("%s: %d problems: %v", mode, found, cluster.Problems(svc.ID))
 		}
 	}
 }

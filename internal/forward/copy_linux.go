@@ -33,17 +33,18 @@ func newSource(conn *net.TCPConn) *source {
 // most is how much data a pipe takes at once.
 const most = 1 << 20
 
+// piece is how much data is copied at once if no pipe can be used.
+const piece = 32 << 10
+
 // copyNext waits for data, and copies what has arrived. It returns 0 at the end of the connection. It calls count before the other side can
-// receive the data, except if no pipe can be used: then it copies the rest, and counts it at the end.
+// receive the data.
 func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (copied int64, err error) {
 	if err := s.raw.Read(s.fill); err != nil {
 		return 0, err
 	}
 	defer func() { s.pipe.release(s.left) }()
 	if s.pipe == nil || errors.Is(s.err, unix.EINVAL) || errors.Is(s.err, unix.ENOSYS) {
-		n, err := io.Copy(to.conn, s.conn)
-		count(s, n)
-		return n, err
+		return s.copyPiece(to, count)
 	}
 	if s.err != nil || s.left == 0 {
 		return 0, s.err
@@ -56,6 +57,21 @@ func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (co
 		}
 	}
 	return copied, nil
+}
+
+// copyPiece is copyNext through the agent's memory, for a kernel without splice and while the agent has too few file descriptors for a pipe.
+func (s *source) copyPiece(to *source, count func(from *source, bytes int64)) (copied int64, err error) {
+	data := make([]byte, piece)
+	n, err := s.conn.Read(data)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if n > 0 {
+		count(s, int64(n))
+		_, failed := to.conn.Write(data[:n])
+		err = errors.Join(err, failed)
+	}
+	return int64(n), err
 }
 
 func (s *source) fillPipe(fd uintptr) (done bool) {

@@ -98,6 +98,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 			}
 			set(t, f, at, web)
 			before := f.Served()
+			client.echoes(t)
 			_ = client.Close()
 			eventually(t, func() bool { return f.Counts().Connections == 0 })
 			after := f.Served()

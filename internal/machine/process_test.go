@@ -77,7 +77,7 @@ func TestWithoutDevice(t *testing.T) {
 		_, _, why := m.table(t.Context(), gone)
 		_, ofConnections := m.Connections(t.Context(), gone, everything)
 		_, ofCounts := m.CountsOf(t.Context(), gone)
-		for _, err := range []error{errors.New(why), ofConnections, ofCounts} {
+		for _, err := range []error{errors.New(why), ofConnections, ofCounts, errors.New(m.WithoutIPVS(t.Context()))} {
 			if err == nil || !strings.Contains(err.Error(), "forwarded connections in its process") || strings.Contains(err.Error(), "modprobe") {
 				t.Errorf("%s, without the agent: %v", name, err)
 			}

@@ -82,6 +82,8 @@ func (m *Machine) WithoutIPVS(ctx context.Context) string {
 	switch mode := m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode; {
 	case mode == kernel.Userspace:
 		return errInProcess.Error() + "; `kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
+	case m.LastDataPlane() == kernel.DataPlaneUserspace && m.leftNothing(m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}})):
+		return errProcessEnded.Error()
 	case mode.IPVSBalances():
 		return ""
 	}

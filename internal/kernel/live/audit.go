@@ -44,7 +44,7 @@ func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Diffe
 }
 
 func (a *auditor) audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error) {
-	a.unchanged.begin(ctx, asked)
+	a.unchanged.begin(ctx)
 	fresh, err := a.Read(ctx)
 	var found map[kernel.ServerKey]kernel.ObservedServer
 	if err == nil && len(asked.Limited) > 0 {

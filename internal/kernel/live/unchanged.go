@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// unchanged lets an auditor skip the parts that are in nftables if nobody has changed nftables since the auditor read them. Expiry and
-// packets can also remove and add elements, without a new generation, but only clients' records, which an audit does not read.
+// unchanged lets an auditor skip the parts that are in nftables if nobody has changed nftables since the auditor read them. Packets and timeouts
+// also add and remove elements, which does not count as a change, but only clients' records, which an audit does not read.
 type unchanged struct {
 	conn *nlbatch.Conn
-	// now is the generation at the start of the current audit. It is unknown if it could not be read, or if the audit must read everything.
+	// now is the generation at the start of the current audit. It is unknown if it could not be read.
 	now   uint32
 	known bool
 }
@@ -54,12 +54,12 @@ func (u *unchanged) close() error {
 }
 
 // begin begins an audit.
-func (u *unchanged) begin(ctx context.Context, asked kernel.Audit) {
+func (u *unchanged) begin(ctx context.Context) {
 	if u == nil {
 		return
 	}
 	generation, err := wire.Generation(ctx, u.conn)
-	u.now, u.known = generation, err == nil && !asked.All
+	u.now, u.known = generation, err == nil
 }
 
 // kept is the last successful result of a function that reads nftables.
@@ -74,7 +74,7 @@ func (k *kept[T]) get(read func() (T, error)) (T, error) {
 	if k.valid && k.in.known && k.at == k.in.now {
 		return k.value, nil
 	}
-	// A change during the read makes the next audit read again, because it follows the generation of this audit's start.
+	// The generation is from before the read, so a change during the read makes the next audit read again.
 	value, err := read()
 	k.value, k.at, k.valid = value, k.in.now, err == nil && k.in.known
 	return value, err

@@ -24,8 +24,9 @@ type checks struct {
 	last time.Time
 	// pending is the number of checks that still read virtual servers, although no other program has changed nftables since the previous check.
 	pending int
-	// again is true if the next check must read everything, because the agent's own writes made the last one unusable.
-	again bool
+	// again is true if the next check must read everything, because the agent's own writes made the last one unusable. count is true if they
+	// made its numbers of set members unusable.
+	again, count bool
 	// contests are the objects that another program keeps changing.
 	contests contest.Contests
 }
@@ -44,7 +45,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 	if c.pending > 0 || c.again {
 		asked = c.Next(k.State())
 	}
-	asked.All = c.again
+	asked.All, asked.Count = c.again, c.count
 	c.last = now
 	c.job.start(b, func() (*kernel.Summary, error) { return kern.Summarize(ctx, asked) }, func(summary *kernel.Summary, err error) {
 		if c.again = err != nil; err != nil {
@@ -66,6 +67,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 		}
 		c.again = !summary.Untouched && (skip[quickcheck.Servers] || skip[quickcheck.Sets] || skip[quickcheck.Rules])
 		state := quickcheck.Known{State: k.State(), IPv4Servers: k.IPv4Servers()}
+		c.count = skip[quickcheck.Sets] && summary.Sets != nil
 		found := quickcheck.Compare(state, asked, summary, skip)
 		skip[quickcheck.Sets] = skip[quickcheck.Sets] || summary.Sets == nil
 		if c.Judge(now, found, skip) {

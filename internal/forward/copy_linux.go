@@ -42,10 +42,11 @@ func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (co
 	if err := s.raw.Read(s.fill); err != nil {
 		return 0, err
 	}
-	defer func() { s.pipe.release(s.left) }()
 	if s.pipe == nil || errors.Is(s.err, unix.EINVAL) || errors.Is(s.err, unix.ENOSYS) {
+		s.pipe.release(0)
 		return s.copyPiece(to, count)
 	}
+	defer func() { s.pipe.release(s.left) }()
 	if s.err != nil || s.left == 0 {
 		return 0, s.err
 	}

@@ -27,6 +27,8 @@ type Sample struct {
 	Members []Member
 	// All requests also what only the agent has changed since the last summary.
 	All bool
+	// Count requests the number of members of each set, even if the last summary that contained it was recent.
+	Count bool
 }
 
 // SetSummary is a set and the number of its members.

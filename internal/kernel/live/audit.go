@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // auditor reads the kernel outside the agent's loop, in the network namespace in which it was opened.
@@ -36,7 +37,14 @@ func (a *auditor) close() error {
 	return errors.Join(a.reader.close(), a.unchanged.close())
 }
 
-// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+func (a *auditor) stats() nlbatch.Stats {
+	if a.unchanged == nil {
+		return a.reader.stats()
+	}
+	return add(a.reader.stats(), a.unchanged.conn.Stats())
+}
+
+// Audit reads the kernel as Read does, except for what is in nftables and has not changed. It returns the differences from the previous audit and the parts that the request names. After an
 // error, the next audit returns everything. Unlike most other methods, it may be called while another method runs.
 func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Differences, err error) {
 	withSecondProcessor(func() { k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) }) })

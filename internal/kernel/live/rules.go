@@ -41,7 +41,7 @@ func openSets(cfg Config) (sets, members, members, error) {
 type summaries interface {
 	Untouched(context.Context) (bool, error)
 	// Summarize fills in the sets, members and rules.
-	Summarize(context.Context, []kernel.Member, *kernel.Summary) error
+	Summarize(context.Context, kernel.Sample, *kernel.Summary) error
 	Stats() nlbatch.Stats
 	Close() error
 }
@@ -67,13 +67,17 @@ func openSummaries(cfg Config, tables *iptables.Backend, writes *wire.Writes) (s
 type nftSummaries struct{ *nft.Summarizer }
 
 // Summarize always counts members, because nftables knows their number.
-func (s nftSummaries) Summarize(ctx context.Context, _ []kernel.Member, read *kernel.Summary) (err error) {
+func (s nftSummaries) Summarize(ctx context.Context, _ kernel.Sample, read *kernel.Summary) (err error) {
 	read.Sets, read.Rules, err = s.Summarizer.Summarize(ctx)
 	return err
 }
 
-// visitedEach is the average number of members and hash buckets of sets that the kernel may visit for a summary.
-const visitedEach = 1024
+// visitedEach is the average number of members and hash buckets of sets that the kernel may visit for a summary, unless more than mostWithout
+// summaries in a row would then not count.
+const (
+	visitedEach = 1024
+	mostWithout = 30
+)
 
 type tableSummaries struct {
 	prefix string
@@ -86,14 +90,14 @@ type tableSummaries struct {
 func (s *tableSummaries) Untouched(context.Context) (bool, error) { return false, nil }
 
 // Summarize counts the members of sets only from time to time, because the kernel visits each bucket and each member to count them.
-func (s *tableSummaries) Summarize(ctx context.Context, members []kernel.Member, read *kernel.Summary) error {
+func (s *tableSummaries) Summarize(ctx context.Context, sample kernel.Sample, read *kernel.Summary) error {
 	var errs [2]error
-	if s.withoutSets--; s.withoutSets < 0 {
+	if s.withoutSets--; s.withoutSets < 0 || sample.Count {
 		var visited int
 		read.Sets, visited, errs[0] = s.ipset.Summaries(ctx, s.prefix)
-		s.withoutSets = visited / visitedEach
+		s.withoutSets = min(visited/visitedEach, mostWithout)
 	} else {
-		read.Members, errs[0] = s.ipset.LookupMembers(ctx, members)
+		read.Members, errs[0] = s.ipset.LookupMembers(ctx, sample.Members)
 	}
 	read.Rules, errs[1] = s.rules.Read(ctx)
 	return errors.Join(errs[:]...)

@@ -61,7 +61,7 @@ func (s *summarizer) read(ctx context.Context, sample kernel.Sample) (*kernel.Su
 	read.Servers, errs[2] = s.servers.Lookup(ctx, sample.Servers)
 	read.Sysctls, errs[3] = s.sysctls.Read(ctx, s.cfg.Sysctls)
 	if !read.Untouched && errors.Join(errs[:]...) == nil { // last, because then the summary is complete
-		errs[4] = s.tables.Summarize(ctx, sample.Members, read)
+		errs[4] = s.tables.Summarize(ctx, sample, read)
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err

@@ -62,21 +62,28 @@ func (u *unchanged) begin(ctx context.Context) {
 	u.now, u.known = generation, err == nil
 }
 
-// kept is the last successful result of a function that reads nftables.
+// mostSkipped limits how many audits in a row skip a part. It limits how long an idle agent fails to notice that an iptables program hangs.
+const mostSkipped = 10
+
+// kept is the last successful result of a function that reads nftables. It is confirmed if it is the second one of the same generation: the
+// first one may come from an earlier read that hung (see patient), or may miss elements, because the kernel was still enlarging a hash table.
 type kept[T any] struct {
-	in    *unchanged
-	valid bool
-	at    uint32
-	value T
+	in               *unchanged
+	valid, confirmed bool
+	at               uint32
+	skipped          int
+	value            T
 }
 
 func (k *kept[T]) get(read func() (T, error)) (T, error) {
-	if k.valid && k.in.known && k.at == k.in.now {
+	same := k.valid && k.in.known && k.at == k.in.now
+	if same && k.confirmed && k.skipped < mostSkipped {
+		k.skipped++
 		return k.value, nil
 	}
 	// The generation is from before the read, so a change during the read makes the next audit read again.
 	value, err := read()
-	k.value, k.at, k.valid = value, k.in.now, err == nil && k.in.known
+	*k = kept[T]{in: k.in, valid: err == nil && k.in.known, confirmed: same, at: k.in.now, value: value}
 	return value, err
 }
 

@@ -103,8 +103,13 @@ func Generation(ctx context.Context, conn *nlbatch.Conn) (generation uint32, err
 		err = errors.Join(err, wrong)
 		generation = a.number(unix.NFTA_GEN_ID, &err)
 	}
+	if err == nil && generation == 0 { // the kernel skips 0
+		err = errNoGeneration
+	}
 	return generation, err
 }
+
+var errNoGeneration = errors.New("the kernel did not report the generation of nftables")
 
 // Transact runs a transaction, and returns an error for each request. If any request fails, the kernel changes nothing. After AttributeTo, the
 // table must exist, or the requests must create it.

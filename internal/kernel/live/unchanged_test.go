@@ -1,0 +1,78 @@
+package live
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestKept: a result is repeated only if the read before it found the same generation, and only for some time. Each step is one audit.
+func TestKept(t *testing.T) {
+	u := &unchanged{}
+	k, content, failure := kept[int]{in: u}, 0, error(nil)
+	step := func(what string, generation uint32, known, reads bool) {
+		t.Helper()
+		u.now, u.known = generation, known
+		content++
+		want := k.value
+		if reads {
+			want = content
+		}
+		if got, err := k.get(func() (int, error) { return content, failure }); got != want || !errors.Is(err, failure) {
+			t.Errorf("%s: %d, %v, want %d", what, got, err, want)
+		}
+	}
+	step("first", 1, true, true)
+	step("it may be incomplete", 1, true, true)
+	step("confirmed", 1, true, false)
+	step("changed", 2, true, true)
+	step("not confirmed", 2, true, true)
+	step("confirmed", 2, true, false)
+	step("unknown", 2, false, true)
+	step("after an unknown one", 2, true, true)
+	step("not confirmed", 2, true, true)
+	for range mostSkipped {
+		step("confirmed", 2, true, false)
+	}
+	step("skipped too often", 2, true, true)
+	step("still confirmed", 2, true, false)
+	failure = errors.New("injected")
+	step("failed", 3, true, true)
+	failure = nil
+	step("after a failure", 3, true, true)
+	step("not confirmed", 3, true, true)
+	step("confirmed", 3, true, false)
+}
+
+// TestKeptRules: while a program is in trouble, each audit starts it, even if nftables is unchanged (I16). The result of an earlier read, which
+// ended late, is not kept: it may be older than the generation.
+func TestKeptRules(t *testing.T) {
+	impatient(t, func(w waiting) {
+		u := &unchanged{now: 1, known: true}
+		r := &keptRules{rules: &byFamily{map[inet.Family]*patient{inet.IPv4: w.patient}}, kept: kept[map[inet.Family]kernel.RulesView]{in: u}}
+		reads := func(what string, want bool) {
+			t.Helper()
+			began := time.Now()
+			if views, errs := r.Read(w.t.Context()); len(views)+len(errs) != 1 || time.Since(began) > 0 != want {
+				t.Errorf("%s: read for %v: %v, %v", what, time.Since(began), views, errs)
+			}
+		}
+		w.slow.become(10*time.Second, nil)
+		reads("hangs", true)
+		time.Sleep(10 * time.Second)
+		w.slow.become(time.Second, nil)
+		reads("ended late", false)
+		reads("not confirmed", true)
+		reads("confirmed", false)
+		w.trouble(time.Now())
+		reads("in trouble", true)
+		if w.inTrouble() {
+			t.Error("a success does not end the trouble")
+		}
+		reads("not confirmed", true)
+		reads("confirmed", false)
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 func (w *world) connections(dest string, active uint32) {
@@ -109,6 +110,37 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 		w.sleep(4 * drainInterval)
 		if !w.has(draining) {
 			w.Error("the timeout did not restart")
+		}
+	})
+}
+
+// TestStoppedEndpoints: an endpoint whose weight is 0 by annotation starts and stops to drain without an operation.
+func TestStoppedEndpoints(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		stopped := func(endpoints ...string) *model.Service {
+			svc := web(endpoints...)
+			svc.Balancing.Weights.DefaultSet = true
+			return svc
+		}
+		both, one := stopped("10.244.0.1", "10.244.0.2"), stopped("10.244.0.1")
+		w.put(both)
+		w.start()
+		w.put(one)
+		w.sleep(drainInterval + time.Second)
+		w.is()
+
+		w.put(both)
+		w.connections("10.244.0.2:8080", 1)
+		w.put(one)
+		w.sleep(drainTimeout - 2*drainInterval)
+		w.put(both)
+		if n := w.lastReport().Draining; n != 0 {
+			w.Errorf("%d wanted endpoints drain", n)
+		}
+		w.put(one)
+		w.sleep(4 * drainInterval)
+		if n := w.lastReport().Draining; !w.has(draining) || n != 1 {
+			w.Errorf("%d endpoints drain; the timeout did not restart", n)
 		}
 	})
 }

@@ -226,8 +226,11 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 			added = append(added, w)
 			continue
 		}
-		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
-			b.add(phaseDestinationsIn, kernel.Update, kernel.ServerDestination{Server: key, Destination: w})
+		switch d := (kernel.ServerDestination{Server: key, Destination: w}); {
+		case have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq:
+			b.add(phaseDestinationsIn, kernel.Update, d)
+		case w.Weight == 0:
+			b.atZero = append(b.atZero, d)
 		}
 		i++
 	}

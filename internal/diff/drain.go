@@ -68,6 +68,8 @@ func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt
 	case d.Weight != 0:
 		object.Weight = 0
 		b.add(phaseDestinationsOut, kernel.Update, object)
+	default:
+		b.atZero = append(b.atZero, object)
 	}
 }
 

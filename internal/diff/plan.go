@@ -12,6 +12,9 @@ import (
 type Plan struct {
 	// A phase starts after the previous phase has ended.
 	Phases []Phase
+	// AtZero contains compared destinations that have weight 0 and need no operation. Nevertheless, they may start or stop to drain,
+	// because that also depends on whether they are wanted.
+	AtZero []kernel.ServerDestination
 }
 
 // Phase is a group of operations that do not depend on each other.
@@ -47,6 +50,7 @@ func (p Plan) Has(is func(kernel.Op) bool) bool {
 
 // Without returns the plan without the operations for which drops returns true.
 func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
+	left.AtZero = p.AtZero
 	for _, phase := range p.Phases {
 		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), drops)
 		if len(phase.Ops) > 0 {
@@ -59,6 +63,7 @@ func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
 type builder struct {
 	seed   string
 	phases [numPhases][]kernel.Op
+	atZero []kernel.ServerDestination
 	// drain counts the destinations of each Service that start to drain.
 	drain map[want.ServiceID]int
 	// added and entry are reused for the new destinations of each virtual server.
@@ -71,7 +76,7 @@ func (b *builder) add(at phaseIndex, verb kernel.Verb, object kernel.Object) {
 }
 
 func (b *builder) plan() Plan {
-	var p Plan
+	p := Plan{AtZero: b.atZero}
 	for i, ops := range b.phases {
 		if len(ops) == 0 {
 			continue

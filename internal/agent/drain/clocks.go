@@ -73,11 +73,18 @@ func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	for key := range affected {
 		c.updateServer(now, p, key)
 	}
-	for op := range p.Plan.All {
-		d, ok := op.Object.(kernel.ServerDestination)
-		if _, updated := affected[d.Server]; ok && !updated {
+	update := func(d kernel.ServerDestination) {
+		if _, updated := affected[d.Server]; !updated {
 			c.updateDestination(now, p, d.Server, d.Addr)
 		}
+	}
+	for op := range p.Plan.All {
+		if d, ok := op.Object.(kernel.ServerDestination); ok {
+			update(d)
+		}
+	}
+	for _, d := range p.Plan.AtZero {
+		update(d)
 	}
 	if due {
 		c.next = now.Add(c.distance(interval))

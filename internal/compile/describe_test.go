@@ -2,6 +2,8 @@ package compile_test
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,23 +19,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// withEverySetting returns a Service of UDP.
-func withEverySetting() *model.Service {
+func withEverySetting(p inet.Protocol) *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
-	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
-	svc.Slices[0].Ports[0].Protocol = inet.UDP
+	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: p, Port: 8080, NodePort: 30080}
+	svc.Slices[0].Ports[0].Protocol = p
 	svc.AffinityTimeout = time.Minute
 	weights := []model.NamedWeight{{Name: "a", Weight: 2}, {Name: "b", Weight: 3}}
 	svc.Balancing = model.Balancing{
 		Scheduler: "mh", Flags: 1, FlagsSet: true, AffinitySet: true, ClientBits4: 24, AllPorts: true, OnePacket: true,
-		MaxConnections: 100, ResumeConnections: 80, SlowStart: time.Minute,
+		MaxConnections: 100, ResumeConnections: 80, SlowStart: time.Minute, ProxyProtocol: 2,
 		Weights: model.Weights{Default: 4, DefaultSet: true, Zones: weights, Nodes: weights, Pods: weights},
 	}
 	return svc
 }
 
 func TestEverySettingIsDescribed(t *testing.T) {
-	svc := withEverySetting()
+	svc := withEverySetting(inet.UDP)
 	cluster := compile.NewCluster(compiletest.Config())
 	cluster.SetAddresses(home.Addresses, want.NewTouched())
 	cluster.Update(services{svc.ID: svc}, want.NewTouched())
@@ -68,28 +69,30 @@ func TestEverySettingIsDescribed(t *testing.T) {
 
 // TestOnlySettingsInEffectAreDescribed: no setting is described whose Problem says that this node's data plane lacks it.
 func TestOnlySettingsInEffectAreDescribed(t *testing.T) {
-	for mode, lacking := range map[kernel.Mode]string{kernel.NFTablesOnly: "only IPVS can do this", kernel.Userspace: "cannot do this"} {
-		svc, cfg := withEverySetting(), compiletest.Config()
-		cfg.Mode = mode
-		cluster := compile.NewCluster(cfg)
-		cluster.SetAddresses(home.Addresses, want.NewTouched())
-		cluster.Update(services{svc.ID: svc}, want.NewTouched())
-		found := 0
-		for _, problem := range cluster.Problems(svc.ID) {
-			if !strings.Contains(problem.Reason, lacking) {
-				continue
-			}
-			found++
+	lacking := regexp.MustCompile("only IPVS can do this|cannot do this|cannot add the header")
+	for mode, most := range map[kernel.Mode]int{kernel.IPVSWithIPTables: 0, kernel.NFTablesOnly: 3, kernel.Userspace: 5} {
+		for _, protocol := range []inet.Protocol{inet.TCP, inet.UDP} {
+			svc, cfg := withEverySetting(protocol), compiletest.Config()
+			cfg.Mode = mode
+			cluster := compile.NewCluster(cfg)
+			cluster.SetAddresses(home.Addresses, want.NewTouched())
+			cluster.Update(services{svc.ID: svc}, want.NewTouched())
+			settings := map[string]string{}
 			for _, frontend := range described(cluster, svc.ID) {
 				for _, s := range frontend.Settings {
-					if strings.Contains(problem.Field, strings.TrimPrefix(s.From, "annotation ")) {
-						t.Errorf("%s: %s %s is described, although there is %s", mode, s.Name, s.Value, problem)
-					}
+					settings[strings.TrimPrefix(s.From, "annotation ")] = s.Value
 				}
 			}
-		}
-		if found < 3 {
-			t.Errorf("%s: %d problems: %v", mode, found, cluster.Problems(svc.ID))
+			problems := slices.DeleteFunc(cluster.Problems(svc.ID), func(p model.Problem) bool { return !lacking.MatchString(p.Reason) })
+			for _, problem := range problems {
+				annotation := strings.TrimSuffix(strings.TrimPrefix(problem.Field, "metadata.annotations["), "]")
+				if value, described := settings[annotation]; described {
+					t.Errorf("%s, %s: %s is described, although there is %s", mode, protocol, value, problem)
+				}
+			}
+			if protocol == inet.UDP && len(problems) != most {
+				t.Errorf("%s: %d problems: %v", mode, len(problems), problems)
+			}
 		}
 	}
 }

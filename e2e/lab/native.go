@@ -20,7 +20,9 @@ import (
 // dataPlaneEnv is set to nftables or userspace if the programs in the lab do not balance with IPVS.
 const dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 
-func withoutIPVS() bool { return slices.Contains([]string{"nftables", "userspace"}, os.Getenv(dataPlaneEnv)) }
+func withoutIPVS() bool {
+	return slices.Contains([]string{"nftables", "userspace"}, os.Getenv(dataPlaneEnv))
+}
 
 // ipvsFile exists in a network namespace if the kernel has IPVS.
 const ipvsFile = "/proc/thread-self/net/ip_vs"

@@ -85,6 +85,9 @@ func (s *Summarizer) Stats() nlbatch.Stats {
 	return s.conn.Stats()
 }
 
+// Generation returns the generation of nftables of the last Read, or 0 with iptables-legacy.
+func (s *Summarizer) Generation() uint32 { return s.generation }
+
 // Read returns the values for kernel.Summary.Rules, or nil while another program is writing rules.
 func (s *Summarizer) Read(ctx context.Context) (map[inet.Family]uint64, error) {
 	if s.variant == NFT {

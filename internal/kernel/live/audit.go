@@ -16,7 +16,7 @@ type auditor struct {
 	unchanged *unchanged
 }
 
-func newAuditor(cfg Config, beside *reader) (*auditor, error) {
+func newAuditor(cfg Config, beside *reader, seen *seen) (*auditor, error) {
 	a := &auditor{}
 	var errs [2]error
 	a.reader, errs[0] = newReader(cfg, beside.rules, beside.netdev.NewReader)
@@ -26,7 +26,7 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	}
 	a.members, a.servers, a.mayMiss = a.membersAgain, a.serversAgain, cfg.Mode.RulesInNFTables()
 	var err error
-	a.unchanged, err = keepUnchanged(a, cfg)
+	a.unchanged, err = keepUnchanged(a, cfg, seen)
 	return a, err
 }
 
@@ -44,8 +44,9 @@ func (a *auditor) stats() nlbatch.Stats {
 	return add(a.reader.stats(), a.unchanged.conn.Stats())
 }
 
-// Audit reads the kernel as Read does, except for what is in nftables and has not changed. It returns the differences from the previous audit and the parts that the request names. After an
-// error, the next audit returns everything. Unlike most other methods, it may be called while another method runs.
+// Audit reads the kernel as Read does, except for what is in nftables and has not changed. It returns the differences from the previous audit and
+// the parts that the request names. After an error, the next audit returns everything. Unlike most other methods, it may be called while another
+// method runs.
 func (k *Kernel) Audit(ctx context.Context, asked kernel.Audit) (d *kernel.Differences, err error) {
 	withSecondProcessor(func() { k.auditor.thread.do(func() { d, err = k.auditor.audit(ctx, asked) }) })
 	return d, err

@@ -54,6 +54,7 @@ type Kernel struct {
 	forgetter  *balance.Forgetter // nil if IPVS does the load balancing
 	adopter    *adopter           // nil if rules are in iptables
 	writes     *wire.Writes       // to nftables
+	seen       seen               // by quick checks, for audits
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable and includes the remedy. Open joins several
@@ -69,7 +70,7 @@ func Open(cfg Config) (*Kernel, error) {
 	k.reader, errs[0] = newReader(cfg, rules, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
-		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
+		k.auditor, errs[2] = newAuditor(cfg, &k.reader, &k.seen)
 		k.summarizer, errs[3] = newSummarizer(cfg, k)
 		k.old, errs[4] = openOld(context.Background(), cfg)
 		if b, balances := k.balancer.(*balance.Balancer); balances {

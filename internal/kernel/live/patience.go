@@ -275,12 +275,6 @@ func (p *patient) trouble(since time.Time) {
 	}
 }
 
-func (p *patient) inTrouble() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.troubleSince.IsZero()
-}
-
 func (p *patient) stuck(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

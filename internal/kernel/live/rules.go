@@ -42,6 +42,8 @@ type summaries interface {
 	Untouched(context.Context) (bool, error)
 	// Summarize fills in the sets, members and rules.
 	Summarize(context.Context, kernel.Sample, *kernel.Summary) error
+	// Generation returns the generation of nftables that the last complete summary has seen.
+	Generation() uint32
 	Stats() nlbatch.Stats
 	Close() error
 }
@@ -102,6 +104,8 @@ func (s *tableSummaries) Summarize(ctx context.Context, sample kernel.Sample, re
 	read.Rules, errs[1] = s.rules.Read(ctx)
 	return errors.Join(errs[:]...)
 }
+
+func (s *tableSummaries) Generation() uint32 { return s.rules.Generation() }
 
 func (s *tableSummaries) Stats() nlbatch.Stats { return add(s.ipset.Stats(), s.rules.Stats()) }
 

@@ -15,10 +15,11 @@ type summarizer struct {
 	servers serverSummaries
 	sysctls *netdev.Sysctls
 	tables  summaries
+	seen    *seen
 }
 
 func newSummarizer(cfg Config, beside *Kernel) (*summarizer, error) {
-	s := &summarizer{cfg: cfg, sysctls: beside.netdev.FollowSysctls()}
+	s := &summarizer{cfg: cfg, sysctls: beside.netdev.FollowSysctls(), seen: &beside.seen}
 	var errs [3]error
 	s.servers, errs[0] = openServerSummaries(cfg)
 	s.tables, errs[1] = openSummaries(cfg, beside.iptables, beside.writes)
@@ -66,5 +67,6 @@ func (s *summarizer) read(ctx context.Context, sample kernel.Sample) (*kernel.Su
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	s.seen.note(s.tables.Generation())
 	return read, nil
 }

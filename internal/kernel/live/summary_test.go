@@ -66,14 +66,6 @@ func TestSummariesCountRarely(t *testing.T) {
 	empty.Name = kerneltest.SetPrefix + "B"
 	var members []kernel.Member
 	ops := []kernel.Op{{Verb: kernel.Create, Object: set}, {Verb: kernel.Create, Object: empty}}
-	apply := func() {
-		t.Helper()
-		for _, err := range k.Apply(context.Background(), ops) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	summary := func() *kernel.Summary {
 		t.Helper()
 		s, err := k.Summarize(context.Background(), kernel.Sample{Members: members[:min(1, len(members))]})
@@ -100,7 +92,7 @@ func TestSummariesCountRarely(t *testing.T) {
 	}
 	const buckets = 1024 // the kernel's default for each set
 	visited := 2 * buckets
-	apply()
+	mustApply(t, k, ops...)
 	if first := counts(); first != 0 {
 		t.Errorf("the first summary does not count")
 	}
@@ -112,7 +104,7 @@ func TestSummariesCountRarely(t *testing.T) {
 		members = append(members, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
 		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: members[i]})
 	}
-	apply()
+	mustApply(t, k, ops...)
 	counts()
 	if without := counts(); without < (visited+len(members))/visitedEach {
 		t.Errorf("%d summaries without counting, after one that visited at least %d buckets and %d members", without, visited, len(members))

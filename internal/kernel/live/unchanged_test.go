@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -11,7 +12,7 @@ import (
 
 // TestKept: a result is repeated only if the read before it found the same generation, and only for some time. Each step is one audit.
 func TestKept(t *testing.T) {
-	u := &unchanged{}
+	u := &unchanged{seen: &seen{}}
 	k, content, failure := kept[int]{in: u}, 0, error(nil)
 	step := func(what string, generation uint32, known, reads bool) {
 		t.Helper()
@@ -39,6 +40,10 @@ func TestKept(t *testing.T) {
 	}
 	step("skipped too often", 2, true, true)
 	step("still confirmed", 2, true, false)
+	u.settled = true
+	step("changed a while ago", 4, true, true)
+	step("confirmed", 4, true, false)
+	u.settled = false
 	failure = errors.New("injected")
 	step("failed", 3, true, true)
 	failure = nil
@@ -51,7 +56,7 @@ func TestKept(t *testing.T) {
 // ended late, is not kept: it may be older than the generation.
 func TestKeptRules(t *testing.T) {
 	impatient(t, func(w waiting) {
-		u := &unchanged{now: 1, known: true}
+		u := &unchanged{now: 1, known: true, settled: true}
 		r := &keptRules{rules: &byFamily{map[inet.Family]*patient{inet.IPv4: w.patient}}, kept: kept[map[inet.Family]kernel.RulesView]{in: u}}
 		reads := func(what string, want bool) {
 			t.Helper()
@@ -63,16 +68,29 @@ func TestKeptRules(t *testing.T) {
 		w.slow.become(10*time.Second, nil)
 		reads("hangs", true)
 		time.Sleep(10 * time.Second)
-		w.slow.become(time.Second, nil)
+		w.slow.become(shortWait/2, nil)
 		reads("ended late", false)
-		reads("not confirmed", true)
-		reads("confirmed", false)
+		reads("not kept", true)
+		reads("kept", false)
 		w.trouble(time.Now())
 		reads("in trouble", true)
-		if w.inTrouble() {
-			t.Error("a success does not end the trouble")
+		reads("kept", false)
+	})
+}
+
+// TestSettled: a generation is settled once quick checks have seen no other for a while.
+func TestSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{}
+		for _, step := range []struct {
+			generation uint32
+			settled    bool
+		}{{1, false}, {1, false}, {1, true}, {1, true}, {2, false}, {3, false}, {3, false}, {3, true}} {
+			s.note(step.generation)
+			if got := s.settled(step.generation); got != step.settled || s.settled(step.generation+1) {
+				t.Errorf("generation %d: %t", step.generation, got)
+			}
+			time.Sleep(settling / 2)
 		}
-		reads("not confirmed", true)
-		reads("confirmed", false)
 	})
 }

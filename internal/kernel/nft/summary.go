@@ -44,6 +44,9 @@ func (s *Summarizer) Untouched(ctx context.Context) (bool, error) {
 	return untouched, nil
 }
 
+// Generation returns the generation that the last summary has seen.
+func (s *Summarizer) Generation() uint32 { return s.generation }
+
 // Summarize returns the sets and the hashes of rules for a kernel.Summary.
 func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
 	sets, err := s.countSets(ctx)

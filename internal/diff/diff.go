@@ -226,11 +226,10 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 			added = append(added, w)
 			continue
 		}
-		switch d := (kernel.ServerDestination{Server: key, Destination: w}); {
-		case have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq:
-			b.add(phaseDestinationsIn, kernel.Update, d)
-		case w.Weight == 0:
-			b.atZero = append(b.atZero, d)
+		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
+			b.add(phaseDestinationsIn, kernel.Update, kernel.ServerDestination{Server: key, Destination: w})
+		} else if w.Weight == 0 {
+			b.noteAtZero(kernel.ServerDestination{Server: key, Destination: w}, false, opt)
 		}
 		i++
 	}

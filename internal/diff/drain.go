@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"net/netip"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -13,6 +15,8 @@ type Options struct {
 	Fresh func(kernel.ServerKey) bool
 	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
+	// Drains reports whether a destination counts as draining, for Plan.AtZero.
+	Drains func(kernel.ServerKey, netip.AddrPort) bool
 	// Known reports whether a virtual server was ours when the agent last checked, even if its owner record has been deleted since.
 	Known func(kernel.ServerKey) bool
 	// Contested reports whether a virtual server is foreign although it is in the ledger: another program created it between our lookup
@@ -69,7 +73,13 @@ func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt
 		object.Weight = 0
 		b.add(phaseDestinationsOut, kernel.Update, object)
 	default:
-		b.atZero = append(b.atZero, object)
+		b.noteAtZero(object, true, opt)
+	}
+}
+
+func (b *builder) noteAtZero(d kernel.ServerDestination, drains bool, opt Options) {
+	if opt.Drains != nil && opt.Drains(d.Server, d.Addr) != drains {
+		b.atZero = append(b.atZero, d)
 	}
 }
 

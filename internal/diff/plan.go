@@ -12,8 +12,8 @@ import (
 type Plan struct {
 	// A phase starts after the previous phase has ended.
 	Phases []Phase
-	// AtZero contains compared destinations that have weight 0 and need no operation. Nevertheless, they may start or stop to drain,
-	// because that also depends on whether they are wanted.
+	// AtZero contains the destinations with weight 0 that start or stop to drain without an operation, because that also depends on whether
+	// they are wanted.
 	AtZero []kernel.ServerDestination
 }
 

@@ -268,6 +268,11 @@ func (c *Clocks) distance(interval time.Duration) time.Duration {
 	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))
 }
 
+// Runs reports whether a destination has a clock.
+func (c *Clocks) Runs(key kernel.ServerKey, destination netip.AddrPort) bool {
+	return c.servers[key].runs(destination)
+}
+
 // Expired reports whether a destination has been draining for at least the timeout. A timeout of 0 never expires.
 func (c *Clocks) Expired(now time.Time, timeout time.Duration, key kernel.ServerKey, destination netip.AddrPort) bool {
 	if timeout == 0 {

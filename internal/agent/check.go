@@ -48,7 +48,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 	asked.All, asked.Count = c.again, c.count
 	c.last = now
 	c.job.start(b, func() (*kernel.Summary, error) { return kern.Summarize(ctx, asked) }, func(summary *kernel.Summary, err error) {
-		if c.again = err != nil; err != nil {
+		if c.again, c.count = err != nil, err != nil; err != nil {
 			s.AuditSoon(c.cfg.AuditInterval) // without checks, only audits find changes
 			return
 		}

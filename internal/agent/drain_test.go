@@ -185,29 +185,35 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 // changing endpoints.
 func TestDrainingIsBounded(t *testing.T) {
 	const most = 1 << 16
-	calmBubble(t, func(w *world) {
-		w.unwatched = true
-		w.fake.OnOp(nil)
-		w.put(web("10.244.0.1", "10.244.0.2"))
-		w.start()
-		w.connections("10.244.0.2:8080", 1)
-		for round := range 8 {
-			var endpoints []string
-			for i := range 3 {
-				endpoints = append(endpoints, compiletest.Pod(3*round+i).String())
-			}
-			w.put(manyAddresses(endpoints...))
-			if n := destinations(w.fake); n > 3*6001+most+2 {
-				t.Fatalf("there are %d destinations after %d changes", n, round)
-			}
-		}
-		if n := destinations(w.fake); n < most {
-			t.Errorf("only %d destinations, so the bound was never reached", n)
-		}
-		if w.put(web("10.244.0.1")); !w.has(draining) {
-			t.Error("another Service's endpoint does not drain")
-		}
-	})
+	for name, stops := range map[string]bool{"endpoints with connections": false, "endpoints whose weight is 0 by annotation": true} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.unwatched = true
+				w.fake.OnOp(nil)
+				w.put(web("10.244.0.1", "10.244.0.2"))
+				w.start()
+				w.connections("10.244.0.2:8080", 1)
+				for round := range 8 {
+					var endpoints []string
+					for i := range 3 {
+						endpoints = append(endpoints, compiletest.Pod(3*round+i).String())
+					}
+					many := manyAddresses(endpoints...)
+					many.Balancing.Weights.DefaultSet = stops
+					w.put(many)
+					if n := destinations(w.fake); n > 3*6001+most+2 {
+						t.Fatalf("there are %d destinations after %d changes", n, round)
+					}
+				}
+				if n := destinations(w.fake); n < most {
+					t.Errorf("only %d destinations, so the bound was never reached", n)
+				}
+				if w.put(web("10.244.0.1")); !w.has(draining) {
+					t.Error("another Service's endpoint does not drain")
+				}
+			})
+		})
+	}
 }
 
 func destinations(fake *kerneltest.Fake) (n int) {

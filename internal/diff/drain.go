@@ -66,20 +66,15 @@ func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt
 		opt.Fresh != nil && opt.Fresh(key) && d.Stats.Connections() == 0 ||
 		opt.Expired != nil && opt.Expired(key, d.Destination)
 	object := kernel.ServerDestination{Server: key, Destination: d.Destination}
+	starts := d.Weight != 0 || opt.Drains != nil && !opt.Drains(key, d.Addr)
 	switch {
-	case gone, d.Weight != 0 && !b.mayDrain(server, opt):
+	case gone, starts && !b.mayDrain(server, opt):
 		b.add(phaseDestinationsOut, kernel.Delete, object)
 	case d.Weight != 0:
 		object.Weight = 0
 		b.add(phaseDestinationsOut, kernel.Update, object)
-	default:
-		b.noteAtZero(object, true, opt)
-	}
-}
-
-func (b *builder) noteAtZero(d kernel.ServerDestination, drains bool, opt Options) {
-	if opt.Drains != nil && opt.Drains(d.Server, d.Addr) != drains {
-		b.atZero = append(b.atZero, d)
+	case starts:
+		b.atZero = append(b.atZero, object)
 	}
 }
 

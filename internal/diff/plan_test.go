@@ -340,3 +340,25 @@ func TestForwardingIsRepaired(t *testing.T) {
 		t.Errorf("want a plan with one operation, got:\n%s", text(p))
 	}
 }
+
+// TestAtZero: a plan names each destination that starts or stops to drain without an operation, and no other.
+func TestAtZero(t *testing.T) {
+	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+	web.Balancing.Weights.DefaultSet = true
+	w := diff.NewTarget(clusterOf(web).Want())
+	fake := newFake()
+	converge(t, fake, w, read())
+	key := tcp("10.96.0.1:80")
+	for i := range 2 { // no longer wanted
+		must(t, fake.AddDestination(kernel.ServerDestination{Server: key, Destination: to(fmt.Sprintf("10.244.0.%d:8080", 3+i), 0)}))
+	}
+	drains := map[string]bool{"10.244.0.2:8080": true, "10.244.0.4:8080": true}
+	p := plan(w, fake.State(), diff.Options{Drains: func(_ kernel.ServerKey, addr netip.AddrPort) bool { return drains[addr.String()] }})
+	var named []string
+	for _, d := range p.Without(func(kernel.Op) bool { return false }).AtZero {
+		named = append(named, d.Addr.String())
+	}
+	if d := cmp.Diff([]string{"10.244.0.2:8080", "10.244.0.3:8080"}, named); d != "" || p.Len() > 0 {
+		t.Errorf("%s\n%s", d, text(p))
+	}
+}

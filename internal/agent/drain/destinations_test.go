@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestClocksFollowDestinations: an incremental sync visits only the destinations that it wrote, and the clocks are the same as if it had visited all.
+// TestClocksFollowDestinations: an incremental sync visits only the destinations that its plan names, and the clocks are the same as if it had visited all.
 // It copies the clocks only if a reader has them.
 func TestClocksFollowDestinations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -29,8 +29,12 @@ func TestClocksFollowDestinations(t *testing.T) {
 					delete(weights, addr)
 				}
 			}
-			op := kernel.Op{Verb: kernel.Update, Object: kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: addr}}}
-			p := Pass{Target: wanting(sorted(wanted)...), Have: kernel.NewState(), Plan: diff.Plan{Phases: []diff.Phase{{Ops: []kernel.Op{op}}}}}
+			d := kernel.ServerDestination{Server: key, Destination: kernel.Destination{Addr: addr}}
+			plan := diff.Plan{Phases: []diff.Phase{{Ops: []kernel.Op{{Verb: kernel.Update, Object: d}}}}}
+			if rapid.Bool().Draw(t, "without an operation") {
+				plan = diff.Plan{AtZero: []kernel.ServerDestination{d}}
+			}
+			p := Pass{Target: wanting(sorted(wanted)...), Have: kernel.NewState(), Plan: plan}
 			server := kernel.ObservedServer{Server: kernel.Server{Key: key}}
 			for _, d := range sorted(have) {
 				server.Destinations = append(server.Destinations, kernel.ObservedDestination{Destination: d})

@@ -91,6 +91,8 @@ type patient struct {
 	late   *kernel.RulesView
 	lateAt time.Time
 	writes uint64
+	// usedLate counts the reads that returned late.
+	usedLate int
 }
 
 // newPatient starts the goroutine in the network namespace of the calling thread.
@@ -110,7 +112,9 @@ func (p *patient) Read(ctx context.Context) (kernel.RulesView, error) {
 	if time.Since(p.lateAt) > maxLate {
 		late = nil
 	}
-	p.late = nil
+	if p.late = nil; late != nil {
+		p.usedLate++
+	}
 	p.mu.Unlock()
 	if late != nil {
 		return *late, nil

@@ -78,7 +78,7 @@ func (s nftSummaries) Summarize(ctx context.Context, _ kernel.Sample, read *kern
 // summaries in a row would then not count.
 const (
 	visitedEach = 1024
-	mostWithout = 30
+	mostWithout = 29
 )
 
 type tableSummaries struct {

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"runtime"
@@ -85,6 +86,9 @@ func TestSummariesCountRarely(t *testing.T) {
 				}
 				return without
 			}
+			if without > mostWithout {
+				t.Fatalf("%d summaries do not count", without)
+			}
 			if len(s.Members) != min(1, len(members)) {
 				t.Fatalf("members %v", s.Members)
 			}
@@ -108,6 +112,13 @@ func TestSummariesCountRarely(t *testing.T) {
 	counts()
 	if without := counts(); without < (visited+len(members))/visitedEach {
 		t.Errorf("%d summaries without counting, after one that visited at least %d buckets and %d members", without, visited, len(members))
+	}
+	if out, err := exec.Command("ipset", "create", "other", "hash:ip", "hashsize", fmt.Sprint(2*mostWithout*visitedEach)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	counts()
+	if without := counts(); without != mostWithout {
+		t.Errorf("%d summaries without counting beside a large set of another program", without)
 	}
 	if out, err := exec.Command("ipset", "flush", set.Name).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -59,12 +59,12 @@ func keepUnchanged(a *auditor, cfg Config, seen *seen) (*unchanged, error) {
 		return nil, err
 	}
 	u := &unchanged{conn: conn, seen: seen}
-	a.rules = &keptRules{rules: a.rules, kept: kept[map[inet.Family]kernel.RulesView]{in: u}}
+	a.rules = &keptRules{rules: a.rules, kept: kept[map[inet.Family]kernel.RulesView]{in: u, most: keepRules}}
 	if cfg.Mode.RulesInNFTables() {
 		a.members = keepMembers(u, a.members)
 	}
 	if cfg.Mode.NFTablesBalances() {
-		servers := kept[map[kernel.ServerKey]kernel.ObservedServer]{in: u}
+		servers := kept[map[kernel.ServerKey]kernel.ObservedServer]{in: u, most: keepLists}
 		read := a.servers
 		a.servers = func(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 			return servers.get(func() (map[kernel.ServerKey]kernel.ObservedServer, error) { return read(ctx) })
@@ -90,8 +90,11 @@ func (u *unchanged) begin(ctx context.Context) {
 	u.settled = u.known && u.seen.settled(generation)
 }
 
-// mostSkipped limits how many audits in a row skip a part. It limits how long an idle agent fails to notice that an iptables program hangs.
-const mostSkipped = 10
+// A part is read again after this time, even if it is unchanged. An iptables program that hangs is not noticed earlier.
+const (
+	keepLists = time.Hour
+	keepRules = 5 * time.Minute
+)
 
 // kept is the last successful result of a function that reads nftables. It is confirmed if it cannot miss elements: nftables had not changed for a
 // while when it was read, or it is the second result of the same generation.
@@ -99,19 +102,20 @@ type kept[T any] struct {
 	in               *unchanged
 	valid, confirmed bool
 	at               uint32
-	skipped          int
+	read             time.Time
+	most             time.Duration // see keepLists
 	value            T
 }
 
 func (k *kept[T]) get(read func() (T, error)) (T, error) {
 	same := k.valid && k.in.known && k.at == k.in.now
-	if same && k.confirmed && k.skipped < mostSkipped {
-		k.skipped++
+	if same && k.confirmed && time.Since(k.read) < k.most {
 		return k.value, nil
 	}
-	// The generation is from before the read, so a change during the read makes the next audit read again.
+	// The time and the generation are from before the read, so a change during the read makes the next audit read again.
+	now := time.Now()
 	value, err := read()
-	*k = kept[T]{in: k.in, valid: err == nil && k.in.known, confirmed: same || k.in.settled, at: k.in.now, value: value}
+	*k = kept[T]{in: k.in, most: k.most, valid: err == nil && k.in.known, confirmed: same || k.in.settled, at: k.in.now, read: now, value: value}
 	return value, err
 }
 
@@ -120,7 +124,7 @@ func keepMembers(u *unchanged, read members) members {
 		sets    map[string]kernel.Set
 		members map[string]map[kernel.Element]struct{}
 	}
-	k := kept[listed]{in: u}
+	k := kept[listed]{in: u, most: keepLists}
 	return func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 		l, err := k.get(func() (l listed, err error) {
 			l.sets, l.members, err = read(ctx, prefix)
@@ -139,31 +143,27 @@ type keptRules struct {
 // read that ended late, because that may be older than the generation.
 func (r *keptRules) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
 	programs, _ := r.rules.(*byFamily)
-	late := programs.has(func(p *patient) bool { return p.late != nil })
-	if programs.has(func(p *patient) bool { return !p.troubleSince.IsZero() }) {
-		r.kept.valid = false
-	}
+	troubled, late := programs.history()
+	r.kept.valid = r.kept.valid && !troubled
 	var errs kernel.RulesError
 	views, _ := r.kept.get(func() (views map[inet.Family]kernel.RulesView, err error) {
 		views, errs = r.rules.Read(ctx)
 		return views, errs.Err()
 	})
-	r.kept.valid = r.kept.valid && !late
+	_, after := programs.history()
+	r.kept.valid = r.kept.valid && after == late
 	return views, errs
 }
 
-// has reports whether the programs of a family are in the given state. Without programs, none is.
-func (b *byFamily) has(is func(*patient) bool) bool {
+// history reports whether a program is in trouble, and how many reads have returned a late result.
+func (b *byFamily) history() (troubled bool, late int) {
 	if b == nil {
-		return false
+		return false, 0
 	}
 	for _, p := range b.of {
 		p.mu.Lock()
-		found := is(p)
+		troubled, late = troubled || !p.troubleSince.IsZero(), late+p.usedLate
 		p.mu.Unlock()
-		if found {
-			return true
-		}
 	}
-	return false
+	return troubled, late
 }

@@ -12,8 +12,12 @@ import (
 
 // TestKept: a result is repeated only if the read before it found the same generation, and only for some time. Each step is one audit.
 func TestKept(t *testing.T) {
-	u := &unchanged{seen: &seen{}}
-	k, content, failure := kept[int]{in: u}, 0, error(nil)
+	synctest.Test(t, testKept)
+}
+
+func testKept(t *testing.T) {
+	u := &unchanged{}
+	k, content, failure := kept[int]{in: u, most: time.Minute}, 0, error(nil)
 	step := func(what string, generation uint32, known, reads bool) {
 		t.Helper()
 		u.now, u.known = generation, known
@@ -35,10 +39,10 @@ func TestKept(t *testing.T) {
 	step("unknown", 2, false, true)
 	step("after an unknown one", 2, true, true)
 	step("not confirmed", 2, true, true)
-	for range mostSkipped {
-		step("confirmed", 2, true, false)
-	}
-	step("skipped too often", 2, true, true)
+	time.Sleep(time.Minute - 1)
+	step("confirmed", 2, true, false)
+	time.Sleep(1)
+	step("too old", 2, true, true)
 	step("still confirmed", 2, true, false)
 	u.settled = true
 	step("changed a while ago", 4, true, true)
@@ -57,7 +61,7 @@ func TestKept(t *testing.T) {
 func TestKeptRules(t *testing.T) {
 	impatient(t, func(w waiting) {
 		u := &unchanged{now: 1, known: true, settled: true}
-		r := &keptRules{rules: &byFamily{map[inet.Family]*patient{inet.IPv4: w.patient}}, kept: kept[map[inet.Family]kernel.RulesView]{in: u}}
+		r := &keptRules{rules: &byFamily{map[inet.Family]*patient{inet.IPv4: w.patient}}, kept: kept[map[inet.Family]kernel.RulesView]{in: u, most: keepRules}}
 		reads := func(what string, want bool) {
 			t.Helper()
 			began := time.Now()
@@ -75,6 +79,8 @@ func TestKeptRules(t *testing.T) {
 		w.trouble(time.Now())
 		reads("in trouble", true)
 		reads("kept", false)
+		time.Sleep(keepRules)
+		reads("old", true)
 	})
 }
 

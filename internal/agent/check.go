@@ -24,8 +24,8 @@ type checks struct {
 	last time.Time
 	// pending is the number of checks that still read virtual servers, although no other program has changed nftables since the previous check.
 	pending int
-	// again is true if the next check must read everything, because the agent's own writes made the last one unusable. count is true if they
-	// made its numbers of set members unusable.
+	// again is true if the next check must read everything, and count if it must count the members of sets, because the last check failed or
+	// the agent's own writes made it unusable.
 	again, count bool
 	// contests are the objects that another program keeps changing.
 	contests contest.Contests

@@ -118,7 +118,7 @@ func (p *planner) countDraining(ctx context.Context, k Kernel, s *syncRun) (func
 
 func (p *planner) options(now time.Time, have *kernel.State) diff.Options {
 	return diff.Options{
-		Drains: p.draining.Runs,
+		Draining: p.draining.Draining,
 		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
 			return p.draining.Expired(now, p.cfg.DrainTimeout, key, d.Addr)
 		},

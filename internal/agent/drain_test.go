@@ -114,7 +114,7 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 	})
 }
 
-// TestStoppedEndpoints: an endpoint whose weight is 0 by annotation starts and stops to drain without an operation.
+// TestStoppedEndpoints: an endpoint whose weight is 0 by annotation starts and stops draining without an operation.
 func TestStoppedEndpoints(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		stopped := func(endpoints ...string) *model.Service {

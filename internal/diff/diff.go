@@ -228,7 +228,7 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 		}
 		if have[i].Destination != w || have[i].Forwarding != kernel.ForwardMasq {
 			b.add(phaseDestinationsIn, kernel.Update, kernel.ServerDestination{Server: key, Destination: w})
-		} else if w.Weight == 0 && opt.Drains != nil && opt.Drains(key, w.Addr) {
+		} else if w.Weight == 0 && opt.Draining != nil && opt.Draining(key, w.Addr) {
 			b.atZero = append(b.atZero, kernel.ServerDestination{Server: key, Destination: w})
 		}
 		i++

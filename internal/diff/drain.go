@@ -15,8 +15,8 @@ type Options struct {
 	Fresh func(kernel.ServerKey) bool
 	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
-	// Drains reports whether a destination counts as draining, for Plan.AtZero.
-	Drains func(kernel.ServerKey, netip.AddrPort) bool
+	// Draining reports whether a destination counts as draining. Plan.AtZero depends on it.
+	Draining func(kernel.ServerKey, netip.AddrPort) bool
 	// Known reports whether a virtual server was ours when the agent last checked, even if its owner record has been deleted since.
 	Known func(kernel.ServerKey) bool
 	// Contested reports whether a virtual server is foreign although it is in the ledger: another program created it between our lookup
@@ -66,7 +66,7 @@ func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt
 		opt.Fresh != nil && opt.Fresh(key) && d.Stats.Connections() == 0 ||
 		opt.Expired != nil && opt.Expired(key, d.Destination)
 	object := kernel.ServerDestination{Server: key, Destination: d.Destination}
-	starts := d.Weight != 0 || opt.Drains != nil && !opt.Drains(key, d.Addr)
+	starts := d.Weight != 0 || opt.Draining != nil && !opt.Draining(key, d.Addr)
 	switch {
 	case gone, starts && !b.mayDrain(server, opt):
 		b.add(phaseDestinationsOut, kernel.Delete, object)

@@ -12,8 +12,8 @@ import (
 type Plan struct {
 	// A phase starts after the previous phase has ended.
 	Phases []Phase
-	// AtZero contains the destinations with weight 0 that start or stop to drain without an operation, because that also depends on whether
-	// they are wanted.
+	// AtZero contains the destinations that start or stop draining without an operation: their weight is already 0, and only whether they are
+	// wanted has changed.
 	AtZero []kernel.ServerDestination
 }
 

@@ -341,7 +341,7 @@ func TestForwardingIsRepaired(t *testing.T) {
 	}
 }
 
-// TestAtZero: a plan names each destination that starts or stops to drain without an operation, and no other.
+// TestAtZero: a plan names each destination that starts or stops draining without an operation, and no other.
 func TestAtZero(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 	web.Balancing.Weights.DefaultSet = true
@@ -353,7 +353,7 @@ func TestAtZero(t *testing.T) {
 		must(t, fake.AddDestination(kernel.ServerDestination{Server: key, Destination: to(fmt.Sprintf("10.244.0.%d:8080", 3+i), 0)}))
 	}
 	drains := map[string]bool{"10.244.0.2:8080": true, "10.244.0.4:8080": true}
-	p := plan(w, fake.State(), diff.Options{Drains: func(_ kernel.ServerKey, addr netip.AddrPort) bool { return drains[addr.String()] }})
+	p := plan(w, fake.State(), diff.Options{Draining: func(_ kernel.ServerKey, addr netip.AddrPort) bool { return drains[addr.String()] }})
 	var named []string
 	for _, d := range p.Without(func(kernel.Op) bool { return false }).AtZero {
 		named = append(named, d.Addr.String())

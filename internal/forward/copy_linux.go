@@ -19,7 +19,8 @@ type source struct {
 	// fill and drain are fillPipe and drainPipe; a method value is allocated.
 	fill, drain func(fd uintptr) (done bool)
 	pipe        *pipe
-	left        int64 // in the pipe
+	data        []byte // of copyPiece
+	left        int64  // in the pipe
 	err         error
 }
 
@@ -62,14 +63,16 @@ func (s *source) copyNext(to *source, count func(from *source, bytes int64)) (co
 
 // copyPiece is copyNext through the agent's memory, for a kernel without splice and while the agent has too few file descriptors for a pipe.
 func (s *source) copyPiece(to *source, count func(from *source, bytes int64)) (copied int64, err error) {
-	data := make([]byte, piece)
-	n, err := s.conn.Read(data)
+	if s.data == nil {
+		s.data = make([]byte, piece)
+	}
+	n, err := s.conn.Read(s.data)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	if n > 0 {
 		count(s, int64(n))
-		_, failed := to.conn.Write(data[:n])
+		_, failed := to.conn.Write(s.data[:n])
 		err = errors.Join(err, failed)
 	}
 	return int64(n), err

@@ -63,7 +63,8 @@ type Pass struct {
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. After a full sync, it updates the clocks of every virtual server.
+// Update starts and stops clocks after a sync. After a full sync, it updates the clocks of every virtual server. After another
+// sync, it updates only the virtual servers that are due, and the destinations that the plan names.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -268,8 +269,8 @@ func (c *Clocks) distance(interval time.Duration) time.Duration {
 	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))
 }
 
-// Runs reports whether a destination has a clock.
-func (c *Clocks) Runs(key kernel.ServerKey, destination netip.AddrPort) bool {
+// Draining reports whether a destination has a clock.
+func (c *Clocks) Draining(key kernel.ServerKey, destination netip.AddrPort) bool {
 	return c.servers[key].runs(destination)
 }
 

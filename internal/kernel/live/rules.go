@@ -74,8 +74,8 @@ func (s nftSummaries) Summarize(ctx context.Context, _ kernel.Sample, read *kern
 	return err
 }
 
-// visitedEach is the average number of members and hash buckets of sets that the kernel may visit for a summary, unless more than mostWithout
-// summaries in a row would then not count.
+// visitedEach is how many members and hash buckets the kernel may visit per summary, on average. mostWithout is how many summaries in a row may
+// skip counting, even if the average is then higher.
 const (
 	visitedEach = 1024
 	mostWithout = 29

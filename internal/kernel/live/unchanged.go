@@ -14,15 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// unchanged lets an auditor skip the parts that are in nftables if nobody has changed nftables since the auditor read them. Packets and timeouts
-// also add and remove elements, which does not count as a change, but only clients' records, which an audit does not read.
+// unchanged lets an auditor skip the parts that are in nftables if no program has changed nftables since the auditor read them. Packets and timeouts
+// also add and remove elements without a new generation, but only in clients' records, which an audit does not read.
 type unchanged struct {
 	conn *nlbatch.Conn
 	seen *seen
-	// now is the generation at the start of the current audit. It is unknown if it could not be read, and settled if nothing had changed for a
-	// while.
-	now            uint32
-	known, settled bool
+	// now is the generation at the start of the current audit, or 0 if it could not be read. It is settled if nothing had changed for a while.
+	now     uint32
+	settled bool
 }
 
 // seen is the generation that the last quick check saw, and the time of the first check that saw it.
@@ -40,7 +39,7 @@ func (s *seen) note(generation uint32) {
 	}
 }
 
-// settling is how long a list may miss elements after a change, at most: the kernel enlarges hash tables in the background.
+// settling is the longest time after a change during which a list may miss elements: the kernel enlarges hash tables in the background.
 const settling = 2 * time.Second
 
 func (s *seen) settled(generation uint32) bool {
@@ -85,37 +84,41 @@ func (u *unchanged) begin(ctx context.Context) {
 	if u == nil {
 		return
 	}
-	generation, err := wire.Generation(ctx, u.conn)
-	u.now, u.known = generation, err == nil
-	u.settled = u.known && u.seen.settled(generation)
+	u.now, u.settled = 0, false
+	if generation, err := wire.Generation(ctx, u.conn); err == nil {
+		u.now, u.settled = generation, u.seen.settled(generation)
+	}
 }
 
-// A part is read again after this time, even if it is unchanged. An iptables program that hangs is not noticed earlier.
+// A part is read again after this time, even if it is unchanged. keepRules also limits how long an agent does not notice that an iptables program
+// hangs. It is shorter than the longest interval of audits, five minutes, so that each of those audits reads the rules.
 const (
 	keepLists = time.Hour
-	keepRules = 5 * time.Minute
+	keepRules = 4 * time.Minute
 )
 
 // kept is the last successful result of a function that reads nftables. It is confirmed if it cannot miss elements: nftables had not changed for a
 // while when it was read, or it is the second result of the same generation.
 type kept[T any] struct {
-	in               *unchanged
-	valid, confirmed bool
-	at               uint32
-	read             time.Time
-	most             time.Duration // see keepLists
-	value            T
+	in        *unchanged
+	most      time.Duration // see keepLists
+	value     T
+	at        uint32 // the generation of value, or 0 if there is none
+	read      time.Time
+	confirmed bool
 }
 
 func (k *kept[T]) get(read func() (T, error)) (T, error) {
-	same := k.valid && k.in.known && k.at == k.in.now
+	same := k.at != 0 && k.at == k.in.now
 	if same && k.confirmed && time.Since(k.read) < k.most {
 		return k.value, nil
 	}
 	// The time and the generation are from before the read, so a change during the read makes the next audit read again.
 	now := time.Now()
 	value, err := read()
-	*k = kept[T]{in: k.in, most: k.most, valid: err == nil && k.in.known, confirmed: same || k.in.settled, at: k.in.now, read: now, value: value}
+	if k.value, k.at, k.read, k.confirmed = value, k.in.now, now, same || k.in.settled; err != nil {
+		k.at = 0
+	}
 	return value, err
 }
 
@@ -144,14 +147,17 @@ type keptRules struct {
 func (r *keptRules) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
 	programs, _ := r.rules.(*byFamily)
 	troubled, late := programs.history()
-	r.kept.valid = r.kept.valid && !troubled
+	if troubled {
+		r.kept.at = 0
+	}
 	var errs kernel.RulesError
 	views, _ := r.kept.get(func() (views map[inet.Family]kernel.RulesView, err error) {
 		views, errs = r.rules.Read(ctx)
 		return views, errs.Err()
 	})
-	_, after := programs.history()
-	r.kept.valid = r.kept.valid && after == late
+	if _, after := programs.history(); after != late {
+		r.kept.at = 0
+	}
 	return views, errs
 }
 

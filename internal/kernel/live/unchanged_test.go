@@ -20,7 +20,9 @@ func testKept(t *testing.T) {
 	k, content, failure := kept[int]{in: u, most: time.Minute}, 0, error(nil)
 	step := func(what string, generation uint32, known, reads bool) {
 		t.Helper()
-		u.now, u.known = generation, known
+		if u.now = generation; !known {
+			u.now = 0
+		}
 		content++
 		want := k.value
 		if reads {
@@ -60,7 +62,7 @@ func testKept(t *testing.T) {
 // ended late, is not kept: it may be older than the generation.
 func TestKeptRules(t *testing.T) {
 	impatient(t, func(w waiting) {
-		u := &unchanged{now: 1, known: true, settled: true}
+		u := &unchanged{now: 1, settled: true}
 		r := &keptRules{rules: &byFamily{map[inet.Family]*patient{inet.IPv4: w.patient}}, kept: kept[map[inet.Family]kernel.RulesView]{in: u, most: keepRules}}
 		reads := func(what string, want bool) {
 			t.Helper()

@@ -70,7 +70,7 @@ func New(t *testing.T) *Server {
 	s := NewServer()
 	s.Failed = func(err error) { t.Error(err) }
 	s.cleanup = t.Cleanup
-	t.Cleanup(func() { s.cut() })
+	t.Cleanup(s.end)
 	return s
 }
 
@@ -96,7 +96,7 @@ func (s *Server) start(server *httptest.Server) *httptest.Server {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	s.cleanup(func() {
-		s.CutWatches()
+		s.end()
 		server.CloseClientConnections()
 		server.Close()
 	})
@@ -196,6 +196,13 @@ func (s *Server) CutWatches() {
 	defer s.mu.Unlock()
 	s.cut()
 	s.cutCtx, s.cut = context.WithCancel(context.Background())
+}
+
+// end ends all watches, as well as those that begin later: Close waits for the connections of clients that connect again meanwhile.
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut()
 }
 
 // SetFault sets a function that responds instead of the server. If the function returns false, the server responds.

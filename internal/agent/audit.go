@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audits read the whole kernel outside the loop, because a read takes a long time with many Services.
+// audits read the kernel outside the loop, because a read takes a long time with many Services.
 type audits struct {
 	job[*kernel.Differences]
 	ended *audit

@@ -68,7 +68,7 @@ type Kernel interface {
 // Config configures an agent.
 type Config struct {
 	Compile compile.Config
-	// AuditInterval is the time between two audits, which read the whole kernel.
+	// AuditInterval is the time between two audits, which compare everything with the kernel.
 	AuditInterval time.Duration
 	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check triggers an audit if another
 	// program may have changed the kernel.

@@ -20,7 +20,7 @@ import (
 
 // allPortsFrontends returns the frontends of a Service's all-ports servers.
 func allPortsFrontends(svc *model.Service, perPort []frontend, n *nodeContext) []frontend {
-	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 || n.Mode == kernel.Userspace {
+	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 || lacks(n.Mode, "affinity-ports") {
 		return nil
 	}
 	var all []frontend

@@ -165,15 +165,8 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
-	if n.Mode != kernel.Userspace {
-		notInTheKernel(b, port, note)
-	}
-	switch n.Mode {
-	case kernel.NFTablesOnly:
-		notBalanced(b, port, note)
-		return problems
-	case kernel.Userspace:
-		notInUserspace(b, port, note)
+	lackingOf(n.Mode, b, port, note)
+	if !n.Mode.IPVSBalances() {
 		return problems
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
@@ -201,53 +194,6 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 			"and that expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
 	}
 	return problems
-}
-
-// notBalanced adds a Problem for each IPVS feature that nftables lacks.
-func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
-	const onlyIPVS = "only IPVS can do this, and nftables balances on this node: "
-	const remedy = "load the module ip_vs on the node; with --data-plane=nftables, also remove this setting and restart the agent"
-	if b.Scheduler != "" {
-		note("scheduler", b.Scheduler, onlyIPVS+"each connection gets an endpoint at random, by weight", remedy)
-	}
-	if b.MaxConnections > 0 {
-		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), onlyIPVS+"connections to an endpoint are not limited", remedy)
-	}
-	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", onlyIPVS+"all datagrams of a client socket go to the same endpoint", remedy)
-	}
-}
-
-// notInTheKernel adds a Problem for what only the agent's process can do.
-func notInTheKernel(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
-	if b.ProxyProtocol > 0 && port.Protocol == inet.TCP {
-		note("proxy-protocol", proxyVersion(b), "the kernel forwards connections on this node, and cannot add the header. Endpoints that require it refuse them",
-			"remove the annotation, and configure the endpoints to expect no header; with externalTrafficPolicy: Local, they see the client's address")
-	}
-}
-
-// notInUserspace adds a Problem for each feature that the agent's process lacks.
-func notInUserspace(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
-	const lacking, remedy = "the agent's process, which balances on this node, cannot do this: ", "use --data-plane=ipvs"
-	if b.Scheduler != "" {
-		note("scheduler", b.Scheduler, lacking+"endpoints take turns, by weight", remedy)
-	}
-	if b.MaxConnections > 0 {
-		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), lacking+"connections to an endpoint are not limited", remedy)
-	}
-	if b.SlowStart > 0 {
-		note("slow-start", b.SlowStart.String(), lacking+"a new endpoint has its full weight immediately", remedy)
-	}
-	if b.AllPorts {
-		note("affinity-ports", "all", lacking+"each port has its own affinity", remedy)
-	}
-	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", lacking+"all datagrams of a client socket go to the same endpoint", remedy)
-	}
-	if b.ProxyProtocol > 0 && port.Protocol == inet.UDP {
-		note("proxy-protocol", proxyVersion(b), "the header is sent only over TCP: datagrams reach endpoints without it",
-			"if the endpoints require it over UDP, connect to them directly; to remove this message, use a Service of its own for the UDP ports")
-	}
 }
 
 func proxyVersion(b model.Balancing) string { return fmt.Sprintf("v%d", b.ProxyProtocol) }

@@ -163,20 +163,20 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	} else {
 		all.add("affinity", "none", "spec.sessionAffinity")
 	}
-	if d.flags&kernel.FlagOnePacket != 0 && s.mode.IPVSBalances() {
+	if d.flags&kernel.FlagOnePacket != 0 && !lacks(s.mode, "one-packet") {
 		all.add("one packet", "true", byAnnotation+"one-packet")
 	}
 	if d.flags&(kernel.FlagProxyV1|kernel.FlagProxyV2) != 0 {
 		all.add("PROXY protocol", proxyVersion(b), byAnnotation+"proxy-protocol")
 	}
-	if b.MaxConnections > 0 && s.mode.IPVSBalances() {
+	if b.MaxConnections > 0 && !lacks(s.mode, "max-connections") {
 		all.add("max connections", fmt.Sprint(b.MaxConnections), byAnnotation+"max-connections")
 	}
-	if b.ResumeConnections > 0 && s.mode.IPVSBalances() {
+	if b.ResumeConnections > 0 && !lacks(s.mode, "max-connections") {
 		all.add("resume connections", fmt.Sprint(b.ResumeConnections), byAnnotation+"resume-connections")
 	}
 	all.addWeights(b.Weights)
-	if b.SlowStart > 0 && s.mode != kernel.Userspace {
+	if b.SlowStart > 0 && !lacks(s.mode, "slow-start") {
 		all.add("slow start", b.SlowStart.String(), byAnnotation+"slow-start")
 	}
 	all.addSpan(s, f)

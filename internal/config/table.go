@@ -88,10 +88,10 @@ var table = []setting{
 		meaning: "IPVS scheduler of Services without a scheduler annotation: " + strings.Join(model.Schedulers, ", ")},
 	{path: "ipvs.syncPeriod", flag: "ipvs-sync-period", kubeProxy: zeroIsUnset, byDefault: "30s", applies: immediately,
 		value: func(s *Settings) value {
-			return duration(&s.SyncPeriod, "must be at least 1s, because each full sync reads the whole kernel state",
+			return duration(&s.SyncPeriod, "must be at least 1s, because each full sync compares everything with the kernel",
 				func(d time.Duration) bool { return d >= time.Second })
 		},
-		meaning: "interval of full syncs, which read the whole kernel state and repair drift; up to 5m if they are slow and quick checks are on"},
+		meaning: "interval of full syncs, which compare everything with the kernel and repair drift; up to 5m if they are slow and quick checks are on"},
 	{path: "ipvs.minSyncPeriod", flag: "ipvs-min-sync-period", kubeProxy: zeroIsUnset, byDefault: "0s", applies: immediately,
 		value: func(s *Settings) value {
 			return duration(&s.MinSyncPeriod, "must be 0 (write each change immediately) or more, such as 1s", notNegative)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
@@ -93,6 +94,9 @@ type Connection struct {
 	Expires                      uint64 // in seconds
 	Engine, EngineData           string // of persistence
 }
+
+// Seconds rounds up, because 0 means that a connection does not expire.
+func Seconds(d time.Duration) uint64 { return uint64((d + time.Second - 1) / time.Second) }
 
 // DaemonState is the role of a synchronization daemon.
 type DaemonState uint32

@@ -79,16 +79,21 @@ func (m *Machine) Connections(ctx context.Context, socket string, selected func(
 // WithoutIPVS says why IPVS has no virtual servers of an agent, and which commands show what is balanced instead. It returns "" where IPVS
 // balances.
 func (m *Machine) WithoutIPVS(ctx context.Context) string {
-	switch mode := m.Kernel(ctx, Look{Parts: []explain.Part{}}).Mode; {
-	case mode == kernel.Userspace:
-		return errInProcess.Error() + "; `kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
-	case m.LastDataPlane() == kernel.DataPlaneUserspace && m.leftNothing(m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}})):
+	const instead = "; `kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
+	parts := []explain.Part{}
+	if m.LastDataPlane() == kernel.DataPlaneUserspace {
+		parts = append(parts, explain.Servers) // of a later agent
+	}
+	k := m.Kernel(ctx, Look{Parts: parts})
+	switch {
+	case m.leftNothing(k):
 		return errProcessEnded.Error()
-	case mode.IPVSBalances():
+	case k.Mode == kernel.Userspace:
+		return errInProcess.Error() + instead
+	case k.Mode.IPVSBalances():
 		return ""
 	}
-	return "nftables balances connections on this node, so IPVS has no virtual servers of Services; " +
-		"`kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
+	return "nftables balances connections on this node, so IPVS has no virtual servers of Services" + instead
 }
 
 // Status returns the part of the status that does not come from the agent.

@@ -157,7 +157,7 @@ func newMetrics(cfg Config) *metrics {
 			"Writes of kernel objects since the agent started. Result refused: the kernel rejected the object, and the Service has a Problem; "+
 				"skipped: a write that it depends on failed.", labelKind, labelVerb, labelRe),
 		syncs: counters("kube_ipvs_syncs_total",
-			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
+			"Syncs since the agent started: full ones compare everything with the kernel, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
 			"Unix time at which the last successful full sync ended and left the kernel in the wanted state; 0 before the first."),
 		fullInterval: gauge("kube_ipvs_full_sync_interval_seconds",

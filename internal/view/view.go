@@ -53,7 +53,7 @@ type Agent struct {
 	Synced bool `json:"synced"`
 	// Busy is true if a sync keeps the loop from answering. The view is then an earlier view, taken at Time.
 	Busy bool `json:"busy,omitempty"`
-	// LastSync and LastFullSync are nil before the first sync of that kind. A full sync reads the whole kernel.
+	// LastSync and LastFullSync are nil before the first sync of that kind. A full sync compares everything with the kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
 	LastFullSync *Sync `json:"lastFullSync,omitempty"`
 	// Error is the error of the last failed sync, until a full sync succeeds. RetryAt is the time of the next full sync.

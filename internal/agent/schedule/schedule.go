@@ -1,4 +1,4 @@
-// Package schedule decides when the agent reads the whole kernel, retries after a failure, or wakes up although
+// Package schedule decides when the agent audits the kernel, retries after a failure, or wakes up although
 // nothing has changed.
 //
 // May import: no other kube-ipvs packages. The package has no clock: callers pass the time.
@@ -20,7 +20,7 @@ const (
 
 // Intervals are the configured intervals.
 type Intervals struct {
-	// Audit is the time between two audits, which read the whole kernel.
+	// Audit is the time between two audits, which compare everything with the kernel.
 	Audit time.Duration
 	// Min is the minimum time between the starts of two syncs.
 	Min time.Duration

@@ -41,14 +41,11 @@ func (t *table) Traffic() (servers []kernel.TableServer) {
 func (t *table) Connections(now time.Time) (connections []kernel.Connection) {
 	for _, c := range t.forwarder.Connections(now) {
 		connections = append(connections, kernel.Connection{
-			Protocol: strings.ToUpper(string(c.Protocol)), Client: c.Client, Virtual: c.At, Destination: c.Endpoint, State: stateOf(c), Expires: seconds(c.Expires),
+			Protocol: strings.ToUpper(string(c.Protocol)), Client: c.Client, Virtual: c.At, Destination: c.Endpoint, State: stateOf(c), Expires: kernel.Seconds(c.Expires),
 		})
 	}
 	return connections
 }
-
-// seconds rounds up, because 0 means that a connection does not expire.
-func seconds(d time.Duration) uint64 { return uint64((d + time.Second - 1) / time.Second) }
 
 // stateOf returns the name that IPVS has for the state.
 func stateOf(c forward.Connection) string {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +23,7 @@ func (b *Balancer) Clients(ctx context.Context, key kernel.ServerKey) (all []ker
 		}
 		all = append(all, kernel.Connection{
 			Protocol: key.Protocol.String(), Client: netip.AddrPortFrom(client, 0), Virtual: key.Addr, Destination: endpoint, State: "NONE",
-			Expires: uint64(e.Left / time.Second),
+			Expires: kernel.Seconds(e.Left),
 		})
 		return nil
 	})

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,10 +11,13 @@ import (
 // cannot infer their state.
 type Audit struct {
 	All bool
-	// Servers, Sets (for their members) and Addresses name what the agent has written since the previous audit.
-	Servers   map[ServerKey]struct{}
-	Sets      map[string]struct{}
-	Addresses bool
+	// Servers, Members and Addresses name what the agent has written since the previous audit. If it has written a set, or the device, Sets or
+	// AllAddresses ask for everything in it.
+	Servers      map[ServerKey]struct{}
+	Members      map[Member]struct{}
+	Sets         map[string]struct{}
+	Addresses    map[netip.Addr]struct{}
+	AllAddresses bool
 	// Limited lists the virtual servers with connection limits; only a lookup returns these limits.
 	Limited []ServerKey
 }
@@ -24,13 +28,57 @@ type Differences struct {
 	All bool
 	// Servers contains the virtual servers that differ. A server that the audit did not see, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
-	Members map[string]map[Element]struct{}
-	// Addresses contains all bound addresses; nil if none differs.
-	Addresses map[netip.Addr]Binding
+	// Members contains the sets with members that differ.
+	Members   map[string]Changes[Element, struct{}]
+	Addresses Changes[netip.Addr, Binding]
 	// Base contains the remaining state, even if nothing differs.
 	Base State
 	// Node is nil if the node's addresses and networks could not be read.
 	Node *Node
+}
+
+// Changes are the entries of a map that an audit returns. The agent merges them while changes wait, so they are few where the map is large.
+type Changes[K, V comparable] struct {
+	// All is true if Now is complete: every other entry is gone.
+	All  bool
+	Now  map[K]V
+	Gone map[K]struct{}
+}
+
+// Len returns the number of entries.
+func (c Changes[K, V]) Len() int { return len(c.Now) + len(c.Gone) }
+
+// changes compares two reads of a map. The result includes the asked entries.
+func changes[K, V comparable](last, fresh map[K]V, asked iter.Seq[K]) Changes[K, V] {
+	var c Changes[K, V]
+	for key, value := range fresh {
+		if before, existed := last[key]; !existed || before != value {
+			c.see(key, fresh)
+		}
+	}
+	for key := range last {
+		if _, exists := fresh[key]; !exists {
+			c.see(key, fresh)
+		}
+	}
+	for key := range asked {
+		c.see(key, fresh)
+	}
+	return c
+}
+
+func (c *Changes[K, V]) see(key K, in map[K]V) {
+	value, exists := in[key]
+	switch {
+	case exists && c.Now == nil:
+		c.Now = map[K]V{key: value}
+	case exists:
+		c.Now[key] = value
+	case c.Gone == nil:
+		c.Gone = map[K]struct{}{key: {}}
+	default:
+		c.Gone[key] = struct{}{}
+	}
 }
 
 // Comparer compares each read with the previous one. The zero value is ready to use.
@@ -42,21 +90,33 @@ func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]Observ
 	last := c.last
 	if last == nil || audit.All {
 		last = NewState()
-		audit.All, audit.Addresses = true, true
+		audit.All = true
 	}
-	d := &Differences{All: audit.All, Servers: map[ServerKey]*ObservedServer{}, Members: map[string]map[Element]struct{}{}, Base: *fresh}
+	d := &Differences{All: audit.All, Servers: map[ServerKey]*ObservedServer{}, Members: map[string]Changes[Element, struct{}]{}, Base: *fresh}
 	d.Base.Servers, d.Base.Members, d.Base.Addresses = nil, nil, nil
 	d.servers(last, fresh, audit, found)
-	for name, members := range fresh.Members {
-		if _, asked := audit.Sets[name]; asked || audit.All || !maps.Equal(last.Members[name], members) {
-			d.Members[name] = members
-		}
-	}
-	if audit.Addresses || !maps.Equal(last.Addresses, fresh.Addresses) {
-		d.Addresses = fresh.Addresses
+	d.members(last, fresh, audit)
+	if audit.All || audit.AllAddresses {
+		d.Addresses = Changes[netip.Addr, Binding]{All: true, Now: fresh.Addresses}
+	} else {
+		d.Addresses = changes(last.Addresses, fresh.Addresses, maps.Keys(audit.Addresses))
 	}
 	c.last = fresh
 	return d
+}
+
+func (d *Differences) members(last, fresh *State, audit Audit) {
+	asked := map[string][]Element{}
+	for m := range audit.Members {
+		asked[m.Set] = append(asked[m.Set], m.Element)
+	}
+	for name, members := range fresh.Members {
+		if _, written := audit.Sets[name]; written || audit.All {
+			d.Members[name] = Changes[Element, struct{}]{All: true, Now: members}
+		} else if c := changes(last.Members[name], members, slices.Values(asked[name])); c.Len() > 0 {
+			d.Members[name] = c
+		}
+	}
 }
 
 func (d *Differences) servers(last, fresh *State, audit Audit, found map[ServerKey]ObservedServer) {

@@ -1,6 +1,7 @@
 package known
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 
@@ -77,9 +78,8 @@ func (w *written) note(object kernel.Object) {
 func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	w := k.written
 	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
-	audit := kernel.Audit{All: k.lost, Servers: w.servers, Sets: w.sets, Addresses: w.device || len(w.addresses) > 0, Limited: limited}
-	for m := range w.members {
-		audit.Sets[m.Set] = struct{}{}
+	audit := kernel.Audit{
+		All: k.lost, Servers: w.servers, Members: w.members, Sets: w.sets, Addresses: w.addresses, AllAddresses: w.device, Limited: limited,
 	}
 	k.lost, k.auditing = true, true // until the audit's result is merged
 	return audit
@@ -111,11 +111,9 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 		return nil
 	}
 	for name, read := range d.Members {
-		for e := range k.have.Members[name] {
+		for e := range gone(k.have.Members[name], read) {
 			m := kernel.Member{Set: name, Element: e}
-			_, seen := read[e]
-			_, written := k.written.members[m]
-			if !seen && !written {
+			if _, written := k.written.members[m]; !written {
 				unseen = append(unseen, m)
 			}
 		}
@@ -146,7 +144,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	for name, members := range d.Members {
 		m.members(name, members)
 	}
-	if d.Addresses != nil && !k.written.device {
+	if !k.written.device {
 		m.addresses(d.Addresses)
 	}
 	for key, server := range d.Servers {
@@ -220,7 +218,7 @@ func (m *merge) writtenSet(name string) bool {
 	return written
 }
 
-func (m *merge) members(name string, read map[kernel.Element]struct{}) {
+func (m *merge) members(name string, read kernel.Changes[kernel.Element, struct{}]) {
 	if m.writtenSet(name) {
 		return
 	}
@@ -236,7 +234,7 @@ func (m *merge) members(name string, read map[kernel.Element]struct{}) {
 	m.differs = follow(have, read, written) || m.differs
 }
 
-func (m *merge) addresses(read map[netip.Addr]kernel.Binding) {
+func (m *merge) addresses(read kernel.Changes[netip.Addr, kernel.Binding]) {
 	written := func(a netip.Addr) bool {
 		_, written := m.written.addresses[a]
 		return written
@@ -244,14 +242,33 @@ func (m *merge) addresses(read map[netip.Addr]kernel.Binding) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-func follow[K, V comparable](have, read map[K]V, written func(K) bool) (changed bool) {
-	for key := range have {
-		if _, exists := read[key]; !exists && !written(key) {
+// gone yields the known entries that an audit did not see.
+func gone[K, V comparable](have map[K]V, read kernel.Changes[K, V]) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		if read.All {
+			for key := range have {
+				if _, exists := read.Now[key]; !exists && !yield(key) {
+					return
+				}
+			}
+			return
+		}
+		for key := range read.Gone {
+			if _, known := have[key]; known && !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+func follow[K, V comparable](have map[K]V, read kernel.Changes[K, V], written func(K) bool) (changed bool) {
+	for key := range gone(have, read) {
+		if !written(key) {
 			delete(have, key)
 			changed = true
 		}
 	}
-	for key, value := range read {
+	for key, value := range read.Now {
 		if now, known := have[key]; (!known || now != value) && !written(key) {
 			have[key] = value
 			changed = true

@@ -178,3 +178,24 @@ func TestWritesBeforeTheFirstAuditAreNotKept(t *testing.T) {
 		t.Errorf("written since the audit began: %t and %t, want only the second", k.Written(web), k.Written(other))
 	}
 }
+
+// An audit's result is merged while changes wait, so it contains a member that was written, not its set.
+func TestAuditsAskOnlyForWhatWasWritten(t *testing.T) {
+	entry := want.LedgerEntry(base.Ledger, web)
+	audited := func(ops ...kernel.Op) kernel.Audit {
+		state := holding(nil)
+		state.Sets = map[string]kernel.Set{}
+		k := reading(state)
+		k.BeginAudit(nil)
+		k.Succeeded(ops...)
+		return k.BeginAudit(nil)
+	}
+	add := func(o kernel.Object) kernel.Op { return kernel.Op{Verb: kernel.Create, Object: o} }
+	a := audited(add(entry), add(kernel.BoundAddress{Addr: web.Addr.Addr()}), create(web))
+	if len(a.Members) != 1 || len(a.Addresses) != 1 || len(a.Servers) != 1 || len(a.Sets) > 0 || a.AllAddresses {
+		t.Errorf("after writes of single objects: %+v", a)
+	}
+	if a := audited(add(kernel.Set{Name: entry.Set}), add(kernel.DummyDevice{})); len(a.Sets) != 1 || !a.AllAddresses {
+		t.Errorf("after writes of a set and the device: %+v", a)
+	}
+}

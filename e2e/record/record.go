@@ -39,7 +39,6 @@ type Line struct {
 	Targets []string `json:"targets"` // of make
 	Kernel  string   `json:"kernel,omitempty"`
 	Lab     string   `json:"lab,omitempty"`
-	Clock   string   `json:"clock"`
 	Commit  string   `json:"commit"`
 	Date    string   `json:"date"` // when the run ended, in RFC 3339
 	Seconds int      `json:"seconds"`
@@ -85,11 +84,23 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// The suffixes of a lab's name if the agent balances with nftables, or in its own process, instead of IPVS.
+// A lab's name ends with one of these words if the agent balances with nftables, or in its own process, instead of IPVS.
 const (
 	WithoutIPVS = " nftables"
 	InUserspace = " userspace"
 )
+
+// splitLab splits a name such as "uml virtual nftables" into the machine, its clock, and what balances if IPVS does not.
+func splitLab(lab string) (machine, clock, plane string) {
+	for _, plane := range []string{WithoutIPVS, InUserspace} {
+		if on, found := strings.CutSuffix(lab, plane); found {
+			machine, clock, _ := strings.Cut(on, " ")
+			return machine, clock, plane
+		}
+	}
+	machine, clock, _ = strings.Cut(lab, " ")
+	return machine, clock, ""
+}
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks user-mode Linux and results
 // without IPVS.
@@ -99,29 +110,15 @@ func KernelName(release, lab string) string {
 		return release
 	}
 	minor, _, _ := strings.Cut(parts[1], "-")
+	machine, _, plane := splitLab(lab)
 	name := parts[0] + "." + minor
-	if strings.HasPrefix(lab, "uml") {
+	if machine == "uml" {
 		name += " (UML)"
 	}
-	for _, plane := range []string{WithoutIPVS, InUserspace} {
-		if strings.HasSuffix(lab, plane) {
-			name += "," + plane
-		}
+	if plane != "" {
+		name += "," + plane
 	}
 	return name
-}
-
-// ClockOf returns the clock of a lab.
-func ClockOf(lab string) string {
-	switch _, how, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(lab, WithoutIPVS), InUserspace), " "); how {
-	case "virtual":
-		return "virtual"
-	case "skipping":
-		return "skips waiting"
-	case "counted":
-		return "counts instructions"
-	}
-	return "real"
 }
 
 // Conclude summarizes a run. tests are in the order in which they ended, and broken contains the failed targets. A test
@@ -141,7 +138,6 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 		}
 	}
 	l.Kernel, l.Lab = joined(kernels), joined(labs)
-	l.Clock = ClockOf(l.Lab)
 	l.Failing, l.State = failing(tests, last), Passed
 	if len(l.Failing) > 0 {
 		l.State = Flaky // Failed, below, takes precedence
@@ -253,7 +249,8 @@ func ReadTests(dir string) (all []Test, err error) {
 // Replace replaces older results of the same part, test, kernel and clock, and sorts the results.
 func Replace(have, newer []Test) []Test {
 	key := func(t Test) string {
-		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), ClockOf(t.Lab), t.Part}, "\x00")
+		_, clock, _ := splitLab(t.Lab)
+		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), clock, t.Part}, "\x00")
 	}
 	last := map[string]Test{}
 	for _, t := range slices.Concat(have, newer) {

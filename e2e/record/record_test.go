@@ -103,7 +103,7 @@ func TestConclude(t *testing.T) {
 		if l.State != c.state || !reflect.DeepEqual(l.Failing, c.failing) {
 			t.Errorf("%s: %+v", c.name, l)
 		}
-		if len(c.tests) > 0 && (l.Kernel != "6.1.0-56-amd64" || l.Clock != "counts instructions" || l.Passed+l.Failed == 0) {
+		if len(c.tests) > 0 && (l.Kernel != "6.1.0-56-amd64" || l.Passed+l.Failed == 0) {
 			t.Errorf("%s: %+v", c.name, l)
 		}
 	}

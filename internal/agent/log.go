@@ -13,15 +13,15 @@ import (
 
 // reportLog logs each failure, problem and warning once, and again if it recurs.
 type reportLog struct {
-	mode            kernel.Mode
+	cfg             *Config // a move changes its mode
 	log             *zap.Logger
 	synced          bool
 	failed, foreign map[string]bool
 	oldRules        map[string]bool
 }
 
-func newReportLog(mode kernel.Mode, log *zap.Logger) *reportLog {
-	return &reportLog{mode: mode, log: log, oldRules: map[string]bool{}}
+func newReportLog(cfg *Config, log *zap.Logger) *reportLog {
+	return &reportLog{cfg: cfg, log: log, oldRules: map[string]bool{}}
 }
 
 const maxLines = 200
@@ -84,27 +84,28 @@ func (l *reportLog) warnOfOldRules(what string, err error) {
 }
 
 func (l *reportLog) logResults(r *Report) int {
+	mode := l.cfg.Compile.Mode
 	changes, failures, failed := 0, 0, map[string]bool{}
 	for _, result := range r.Results {
 		switch {
 		case result.Skipped:
-			l.log.Debug("operation skipped", zap.String("op", result.Op.In(l.mode)), zap.Error(result.Err))
+			l.log.Debug("operation skipped", zap.String("op", result.Op.In(mode)), zap.Error(result.Err))
 		case result.Unfinished(): // shown in the report
 		case result.Refused():
-			l.log.Debug("operation refused", zap.String("op", result.Op.In(l.mode)), zap.Error(result.Err)) // logged once, as a Problem
+			l.log.Debug("operation refused", zap.String("op", result.Op.In(mode)), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:
 			// Log a failure once, not on every retry.
-			line := result.Op.In(l.mode) + ": " + result.Err.Error()
+			line := result.Op.In(mode) + ": " + result.Err.Error()
 			logged := failed[line] || l.failed[line]
 			if failed[line] = true; logged {
 				continue
 			}
 			if failures++; failures <= maxLines {
-				l.log.Error("operation failed", zap.String("op", result.Op.In(l.mode)), zap.Error(result.Err))
+				l.log.Error("operation failed", zap.String("op", result.Op.In(mode)), zap.Error(result.Err))
 			}
 		default:
 			if changes++; changes <= maxLines {
-				l.log.Info(result.Op.In(l.mode))
+				l.log.Info(result.Op.In(mode))
 			}
 		}
 	}

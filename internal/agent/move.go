@@ -34,7 +34,7 @@ func (a *Agent) move(m Move) {
 	a.reader.kernel, a.writer.kernel, a.moved = m.Kernel, m.Kernel, m.Done
 	a.cfg.Compile.Mode = m.Mode
 	a.planner.cluster.Learn(compile.Facts{Mode: &m.Mode})
-	a.planner.known = known.New()
+	a.planner.known = known.New(m.Mode)
 	a.checks, a.walks.flows = &checks{cfg: a.cfg, again: true}, flows.New(m.Mode.NFTablesBalances())
 	a.schedule.Request()
 }

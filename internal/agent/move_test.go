@@ -104,7 +104,11 @@ func TestMove(t *testing.T) {
 		}
 		mustReplaceRules(t, ops)
 		used, before := old.calls.Load(), next.calls.Load()
+		w.logs.TakeAll()
 		w.put(compiletest.Service("later", "10.96.0.77", "10.244.0.77"))
+		if w.logs.FilterMessage("ipvsadm -A -t 10.96.0.77:80 -s rr").Len() != 1 {
+			t.Errorf("the log still describes operations as in nftables: %v", w.logs.All())
+		}
 		w.audit()
 		if old.calls.Load() != used || next.calls.Load() == before {
 			t.Errorf("%d calls to the old data plane and %d to the new one", old.calls.Load()-used, next.calls.Load()-before)

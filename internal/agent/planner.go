@@ -35,7 +35,7 @@ type planner struct {
 func newPlanner(cfg *Config, s *schedule.Schedule) *planner {
 	cluster := compile.NewCluster(cfg.Compile)
 	return &planner{
-		cfg: cfg, cluster: cluster, target: diff.NewTarget(cluster.Want()), known: known.New(), schedule: s,
+		cfg: cfg, cluster: cluster, target: diff.NewTarget(cluster.Want()), known: known.New(cfg.Compile.Mode), schedule: s,
 		ramps: slowstart.New(), draining: drain.NewClocks(), stopped: &drain.Stopped{},
 	}
 }

@@ -21,7 +21,7 @@ type reports struct {
 
 func newReports(cfg *Config, log *zap.Logger) *reports {
 	r := &reports{history: newHistory(), journal: journal.New(), stuck: map[string]kernel.StuckError{}, problems: NewKnownProblems(cfg.Compile.NodeName)}
-	r.observers = []func(*Report){r.history.observe, newReportLog(cfg.Compile.Mode, log).observe, func(report *Report) { record(r.journal, report, cfg.Compile.Mode) }}
+	r.observers = []func(*Report){r.history.observe, newReportLog(cfg, log).observe, func(report *Report) { record(r.journal, report, cfg.Compile.Mode) }}
 	if cfg.Observe != nil {
 		r.observers = append(r.observers, func(r *Report) { cfg.Observe(*r) })
 	}

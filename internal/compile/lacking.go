@@ -8,7 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// lacking says what happens instead, for each annotation that has no effect on a data plane.
+// lacking says what happens instead, for each annotation that has no effect on a data plane. resume-connections depends on max-connections;
+// proxy-protocol depends on the port's protocol (lackingOf).
 var lacking = map[kernel.Mode]map[string]string{
 	kernel.NFTablesOnly: {
 		"scheduler":       "each connection gets an endpoint at random, by weight",

@@ -28,7 +28,7 @@ type Differences struct {
 	All bool
 	// Servers contains the virtual servers that differ. A server that the audit did not see, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
-	// Members contains the sets with members that differ.
+	// Members contains sets with members that differ or that the Audit names, and the sets that it names.
 	Members   map[string]Changes[Element, struct{}]
 	Addresses Changes[netip.Addr, Binding]
 	// Base contains the remaining state, even if nothing differs.
@@ -51,14 +51,21 @@ func (c Changes[K, V]) Len() int { return len(c.Now) + len(c.Gone) }
 // changes compares two reads of a map. The result includes the asked entries.
 func changes[K, V comparable](last, fresh map[K]V, asked iter.Seq[K]) Changes[K, V] {
 	var c Changes[K, V]
+	stayed := 0
 	for key, value := range fresh {
-		if before, existed := last[key]; !existed || before != value {
+		before, existed := last[key]
+		if existed {
+			stayed++
+		}
+		if !existed || before != value {
 			c.see(key, fresh)
 		}
 	}
-	for key := range last {
-		if _, exists := fresh[key]; !exists {
-			c.see(key, fresh)
+	if stayed < len(last) {
+		for key := range last {
+			if _, exists := fresh[key]; !exists {
+				c.see(key, fresh)
+			}
 		}
 	}
 	for key := range asked {

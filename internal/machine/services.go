@@ -81,15 +81,16 @@ func (m *Machine) Connections(ctx context.Context, socket string, selected func(
 func (m *Machine) WithoutIPVS(ctx context.Context) string {
 	const instead = "; `kube-ipvs services` shows Services, and `kube-ipvs conns` their connections"
 	parts := []explain.Part{}
-	if m.LastDataPlane() == kernel.DataPlaneUserspace {
+	mayHaveEnded := m.LastDataPlane() == kernel.DataPlaneUserspace
+	if mayHaveEnded {
 		parts = append(parts, explain.Servers) // of a later agent
 	}
 	k := m.Kernel(ctx, Look{Parts: parts})
 	switch {
-	case m.leftNothing(k):
-		return errProcessEnded.Error()
 	case k.Mode == kernel.Userspace:
 		return errInProcess.Error() + instead
+	case mayHaveEnded && m.leftNothing(k):
+		return errProcessEnded.Error()
 	case k.Mode.IPVSBalances():
 		return ""
 	}

@@ -121,7 +121,7 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	return unseen
 }
 
-// Exist records that a lookup found members that the audit missed. The next audit must return their sets. Otherwise
+// Exist records that a lookup found members that the audit missed. The next audit must return them. Otherwise
 // it would report only differences from this audit, and miss the deletion of these members.
 func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
 

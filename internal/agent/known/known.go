@@ -49,9 +49,9 @@ type Kernel struct {
 }
 
 // New returns a Kernel whose state is unknown.
-func New() *Kernel {
+func New(mode kernel.Mode) *Kernel {
 	return &Kernel{
-		Schedulers: newSchedulers(), Refusals: newRefusals(), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]error{},
+		Schedulers: newSchedulers(), Refusals: newRefusals(mode), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]error{},
 		waiting: want.NewTouched(), written: newWritten(), failed: Unverified{}, lost: true,
 	}
 }

@@ -44,7 +44,7 @@ func create(key kernel.ServerKey) kernel.Op {
 }
 
 func reading(state *kernel.State) *Kernel {
-	k := New()
+	k := New(kernel.IPVSWithIPTables)
 	k.Replace(state)
 	k.BeginPlan(diff.NewTarget(want.New(base)))
 	return k
@@ -197,5 +197,94 @@ func TestAuditsAskOnlyForWhatWasWritten(t *testing.T) {
 	}
 	if a := audited(add(kernel.Set{Name: entry.Set}), add(kernel.DummyDevice{})); len(a.Sets) != 1 || !a.AllAddresses {
 		t.Errorf("after writes of a set and the device: %+v", a)
+	}
+}
+
+// TestMerge: what an audit returns becomes known, unless the agent has written it since the audit began.
+func TestMerge(t *testing.T) {
+	set, addr := kernel.Set{Name: "LEDGER"}, web.Addr.Addr()
+	entry := want.LedgerEntry(base.Ledger, web)
+	other := want.LedgerEntry(base.Ledger, other)
+	create := func(o kernel.Object) kernel.Op { return kernel.Op{Verb: kernel.Create, Object: o} }
+	remove := func(o kernel.Object) kernel.Op { return kernel.Op{Verb: kernel.Delete, Object: o} }
+	for name, c := range map[string]struct {
+		before    []kernel.Op // by the agent, before the second audit begins
+		change    func(actual *kernel.State)
+		meanwhile []kernel.Op // by the agent, after that audit has read everything
+		exist     []kernel.Member
+		members   int
+		addresses int
+		differs   bool
+		missing   int
+	}{
+		"nothing":             {members: 1, addresses: 1},
+		"a member is added":   {change: func(s *kernel.State) { s.Members["LEDGER"][other.Element] = struct{}{} }, members: 2, addresses: 1, differs: true},
+		"a member is deleted": {change: func(s *kernel.State) { delete(s.Members["LEDGER"], entry.Element) }, addresses: 1, differs: true, missing: 1},
+		"a member was missed": {
+			change: func(s *kernel.State) { delete(s.Members["LEDGER"], entry.Element) }, exist: []kernel.Member{entry}, members: 1, addresses: 1, missing: 1,
+		},
+		"a written member was refused": {before: []kernel.Op{create(other)}, members: 1, addresses: 1, differs: true, missing: 1},
+		"a member is written":          {meanwhile: []kernel.Op{create(other), remove(entry)}, members: 1, addresses: 1},
+		"a written member is deleted": {
+			change: func(s *kernel.State) { delete(s.Members["LEDGER"], entry.Element) }, meanwhile: []kernel.Op{create(entry)}, members: 1, addresses: 1,
+		},
+		"a set is written again": {
+			change: func(s *kernel.State) { clear(s.Members["LEDGER"]) }, meanwhile: []kernel.Op{create(set), create(entry)}, members: 1, addresses: 1,
+		},
+		"an address is deleted":      {change: func(s *kernel.State) { clear(s.Addresses) }, members: 1, differs: true},
+		"a written address is gone":  {before: []kernel.Op{create(kernel.BoundAddress{Addr: other.Element.Addr})}, members: 1, addresses: 1, differs: true},
+		"the device is created anew": {meanwhile: []kernel.Op{create(kernel.DummyDevice{})}, change: func(s *kernel.State) { clear(s.Addresses) }, members: 1, addresses: 1},
+	} {
+		actual := func() *kernel.State {
+			s := kernel.NewState()
+			s.Sets["LEDGER"], s.Members["LEDGER"], s.Addresses[addr] = set, map[kernel.Element]struct{}{entry.Element: {}}, kernel.OnDevice
+			s.MayMiss = true
+			return s
+		}
+		k, comparer := reading(actual()), kernel.Comparer{}
+		k.Merge(comparer.Compare(actual(), k.BeginAudit(nil), nil))
+		k.Succeeded(c.before...)
+		asked, fresh := k.BeginAudit(nil), actual()
+		if c.change != nil {
+			c.change(fresh)
+		}
+		d := comparer.Compare(fresh, asked, nil)
+		k.Succeeded(c.meanwhile...)
+		missing := k.UnseenMembers(d)
+		found := map[kernel.Member]struct{}{}
+		for _, m := range c.exist {
+			found[m] = struct{}{}
+		}
+		k.Exist(found)
+		differs := k.Merge(d)
+		have := k.State()
+		if len(have.Members["LEDGER"]) != c.members || len(have.Addresses) != c.addresses || differs != c.differs || len(missing) != c.missing {
+			t.Errorf("%s: differs is %t, missing %v, now %v and %v", name, differs, missing, have.Members, have.Addresses)
+		}
+		if next := k.BeginAudit(nil); len(next.Members) < len(c.exist) {
+			t.Errorf("%s: the next audit is asked for %v", name, next.Members)
+		}
+	}
+}
+
+// A remedy is a command only in a mode in which that command would help.
+func TestRemedyOfRefusedDeletion(t *testing.T) {
+	for mode, remedy := range map[kernel.Mode]string{
+		kernel.IPVSWithIPTables: "run `ipset del LEDGER 10.96.0.1,tcp:80` on the node",
+		kernel.IPVSWithNFTables: "on the node, do this yourself: remove 10.96.0.1,tcp:80 from set LEDGER in nftables",
+	} {
+		k := New(mode)
+		k.Replace(holding(nil, web))
+		w := diff.NewTarget(want.New(base))
+		k.BeginPlan(w)
+		k.Failed(time.Time{}, kernel.Op{Verb: kernel.Delete, Object: want.LedgerEntry(base.Ledger, web)}, syscall.EINVAL, w)
+		for _, problems := range k.Refusals.Problems() {
+			if len(problems) != 1 || problems[0].Remedy != remedy {
+				t.Errorf("%s: %v", mode, problems)
+			}
+		}
+		if len(k.Refusals.Problems()) == 0 {
+			t.Errorf("%s: no Problem", mode)
+		}
 	}
 }

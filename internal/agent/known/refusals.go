@@ -24,6 +24,7 @@ const (
 // invalid address. A refusal has no effect, so the known state stays valid. The agent retries each object with
 // exponential backoff, and no other object waits (I14).
 type Refusals struct {
+	mode     kernel.Mode
 	byObject map[any]*refusal
 	changed  map[model.ServiceID]struct{}
 	// problems and prevailing are cached, because computing them is slow if there are many refusals.
@@ -41,8 +42,8 @@ type refusal struct {
 	retryAt time.Time
 }
 
-func newRefusals() *Refusals {
-	return &Refusals{byObject: map[any]*refusal{}, changed: map[model.ServiceID]struct{}{}}
+func newRefusals(mode kernel.Mode) *Refusals {
+	return &Refusals{mode: mode, byObject: map[any]*refusal{}, changed: map[model.ServiceID]struct{}{}}
 }
 
 type destination struct {
@@ -226,7 +227,7 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 			owners = []model.ServiceID{{}}
 		}
 		for _, id := range owners {
-			problems[id] = append(problems[id], entry.problem(id))
+			problems[id] = append(problems[id], entry.problem(id, r.mode))
 		}
 	}
 	for _, list := range problems {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-func (e *refusal) problem(id model.ServiceID) model.Problem {
+func (e *refusal) problem(id model.ServiceID, mode kernel.Mode) model.Problem {
 	p := model.Problem{Object: id.Ref(), Service: id}
 	consequence := "not served there"
 	switch o := e.op.Object.(type) {
@@ -29,6 +29,9 @@ func (e *refusal) problem(id model.ServiceID) model.Problem {
 	}
 	if e.op.Verb == kernel.Delete {
 		consequence, p.Remedy = "it stays in the kernel", "run `"+e.op.String()+"` on the node"
+		if words := e.op.In(mode); words != e.op.String() {
+			p.Remedy = "on the node, do this yourself: " + words
+		}
 	}
 	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent retries with exponential backoff"
 	return p

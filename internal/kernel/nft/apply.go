@@ -39,7 +39,7 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 		}
 		deleted = deleted || ops[from].Verb == kernel.Delete
 		if err := b.applyOne(ctx, ops[from]); err != nil {
-			errs[from] = fmt.Errorf("%s: %w", ops[from], err)
+			errs[from] = fmt.Errorf("%s: %w", ops[from].In(kernel.IPVSWithNFTables), err)
 		}
 		from++
 	}
@@ -181,13 +181,13 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 	w, err := b.newWriter(ctx, ops)
 	if err != nil {
 		for i := range errs {
-			errs[i] = fmt.Errorf("%s: %w", ops[i], err)
+			errs[i] = fmt.Errorf("%s: %w", ops[i].In(kernel.IPVSWithNFTables), err)
 		}
 		return
 	}
 	for i, op := range ops {
 		if err := w.add(ctx, i, op); err != nil {
-			errs[i] = fmt.Errorf("%s: %w", op, err)
+			errs[i] = fmt.Errorf("%s: %w", op.In(kernel.IPVSWithNFTables), err)
 		}
 	}
 	for len(w.reqs) > 0 {
@@ -313,5 +313,5 @@ func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
 		set := op.Object.(kernel.Member).Set
 		err = fmt.Errorf("%w: %s holds %d members (size)", kernel.ErrFull, set, sets[set].MaxElem)
 	}
-	return fmt.Errorf("%s: %w", op, err)
+	return fmt.Errorf("%s: %w", op.In(kernel.IPVSWithNFTables), err)
 }

@@ -97,7 +97,7 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	}
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = fmt.Errorf("%s: %w", ops[i], err)
+			errs[i] = fmt.Errorf("%s: %w", ops[i].In(kernel.NFTablesOnly), err)
 		}
 	}
 	return errs
@@ -124,7 +124,7 @@ func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs 
 
 func describeAll(ops []kernel.Op, errs []error, err error) []error {
 	for i := range errs {
-		errs[i] = fmt.Errorf("%s: %w", ops[i], err)
+		errs[i] = fmt.Errorf("%s: %w", ops[i].In(kernel.NFTablesOnly), err)
 	}
 	return errs
 }

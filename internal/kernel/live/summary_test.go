@@ -113,20 +113,21 @@ func TestSummariesCountRarely(t *testing.T) {
 	if without := counts(); without < (visited+len(members))/visitedEach {
 		t.Errorf("%d summaries without counting, after one that visited at least %d buckets and %d members", without, visited, len(members))
 	}
-	ipset := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ipset", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ipset %v: %v: %s", args, err, out)
-		}
-	}
-	ipset("create", "other", "hash:ip", "hashsize", fmt.Sprint(2*mostWithout*visitedEach))
+	runIPSet(t, "create", "other", "hash:ip", "hashsize", fmt.Sprint(2*mostWithout*visitedEach))
 	counts()
 	if without := counts(); without != mostWithout {
 		t.Errorf("%d summaries without counting beside a large set of another program", without)
 	}
-	ipset("flush", set.Name)
+	runIPSet(t, "flush", set.Name)
 	if s := summary(); s.Sets != nil || len(s.Members) != 0 {
 		t.Errorf("after a flush: sets %v, members %v", s.Sets, s.Members)
+	}
+}
+
+func runIPSet(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ipset", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ipset %v: %v: %s", args, err, out)
 	}
 }
 

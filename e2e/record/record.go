@@ -84,7 +84,7 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// A lab's name ends with one of these words if the agent balances with nftables, or in its own process, instead of IPVS.
+// A lab's name has one of these suffixes if the agent balances with nftables, or in its own process, instead of IPVS.
 const (
 	WithoutIPVS = " nftables"
 	InUserspace = " userspace"
@@ -92,14 +92,13 @@ const (
 
 // splitLab splits a name such as "uml virtual nftables" into the machine, its clock, and what balances if IPVS does not.
 func splitLab(lab string) (machine, clock, plane string) {
-	for _, plane := range []string{WithoutIPVS, InUserspace} {
-		if on, found := strings.CutSuffix(lab, plane); found {
-			machine, clock, _ := strings.Cut(on, " ")
-			return machine, clock, plane
+	for _, suffix := range []string{WithoutIPVS, InUserspace} {
+		if on, found := strings.CutSuffix(lab, suffix); found {
+			lab, plane = on, suffix
 		}
 	}
 	machine, clock, _ = strings.Cut(lab, " ")
-	return machine, clock, ""
+	return machine, clock, plane
 }
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks user-mode Linux and results

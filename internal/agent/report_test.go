@@ -47,7 +47,7 @@ func TestLogInUserspace(t *testing.T) {
 		w.put(compiletest.Service("web", "10.96.0.1", "10.244.0.1"))
 		found := false
 		for _, line := range w.logs.All() {
-			found = found || line.Message == "add endpoint 10.244.0.1:8080 of port 10.96.0.1:80/tcp in the agent's process, weight 1"
+			found = found || line.Message == "add endpoint 10.244.0.1:8080 to port 10.96.0.1:80/tcp in the agent's process, weight 1"
 			for _, command := range []string{"ip addr", "ipvsadm", "ipset"} {
 				if strings.Contains(line.Message, command) {
 					t.Errorf("logged %q", line.Message)

@@ -25,10 +25,10 @@ func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	for i, op := range ops {
 		family := op.Object.(kernel.Ruleset).Family
 		if w.writingRules[family] {
-			errs[i] = fmt.Errorf("%s: %w", op, errOccupied)
+			errs[i] = fmt.Errorf("%s: %w", op.In(w.cfg.Compile.Mode), errOccupied)
 			continue
 		}
-		errs[i] = fmt.Errorf("%s: %w", op, errUnfinished)
+		errs[i] = fmt.Errorf("%s: %w", op.In(w.cfg.Compile.Mode), errUnfinished)
 		w.writingRules[family] = true
 		running++
 		w.background.start(func() func() {

@@ -25,7 +25,7 @@ type syncRun struct {
 	sysctlsRead map[string]string
 }
 
-// full reports whether this sync is based on a read of the whole kernel.
+// full reports whether this sync compares everything with the kernel.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }
 
 func (s *syncRun) kind() view.SyncKind {

@@ -11,7 +11,7 @@ import (
 // cannot infer their state.
 type Audit struct {
 	All bool
-	// Servers, Members and Addresses name what the agent has written since the previous audit. If it has written a set, or the device, Sets or
+	// Servers, Members and Addresses name what the agent has written or looked up since the previous audit. If it has written a set, or the device, Sets or
 	// AllAddresses ask for everything in it.
 	Servers      map[ServerKey]struct{}
 	Members      map[Member]struct{}
@@ -37,7 +37,8 @@ type Differences struct {
 	Node *Node
 }
 
-// Changes are the entries of a map that an audit returns. The agent merges them while changes wait, so they are few where the map is large.
+// Changes are the entries of a map that an audit returns. The agent merges them while changes wait, so they should be few
+// where the map is large.
 type Changes[K, V comparable] struct {
 	// All is true if Now is complete: every other entry is gone.
 	All  bool

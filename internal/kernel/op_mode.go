@@ -9,11 +9,14 @@ var elsewhere = map[Mode]struct{ servers, rules string }{
 	Userspace:        {"the agent's process", "the agent's process"},
 }
 
-var verbs = map[Verb]string{Create: "add", Update: "change", Delete: "remove", Ensure: "set"}
+var (
+	verbs        = map[Verb]string{Create: "add", Update: "change", Delete: "remove", Ensure: "set"}
+	prepositions = map[Verb]string{Create: "to", Update: "in", Delete: "from", Ensure: "in"}
+)
 
 // In describes the operation in a mode: as the equivalent command, or in words if that command would do something else.
 func (o Op) In(mode Mode) string {
-	at, verb := elsewhere[mode], verbs[o.Verb]
+	at, verb, preposition := elsewhere[mode], verbs[o.Verb], prepositions[o.Verb]
 	switch obj := o.Object.(type) {
 	case DummyDevice:
 		if mode == Userspace {
@@ -25,17 +28,16 @@ func (o Op) In(mode Mode) string {
 		}
 	case Server:
 		if at.servers != "" {
-			return fmt.Sprintf("%s port %s in %s", verb, portOf(obj.Key), at.servers)
+			return fmt.Sprintf("%s port %s %s %s", verb, portOf(obj.Key), preposition, at.servers)
 		}
 	case ServerDestination:
 		return o.endpointIn(at.servers, obj)
 	case Set:
 		if at.rules != "" {
-			return fmt.Sprintf("%s set %s in %s", verb, obj.Name, at.rules)
+			return fmt.Sprintf("%s set %s %s %s", verb, obj.Name, preposition, at.rules)
 		}
 	case Member:
 		if at.rules != "" {
-			preposition := map[bool]string{true: "from", false: "to"}[o.Verb == Delete]
 			return fmt.Sprintf("%s %s %s set %s in %s", verb, obj.Element, preposition, obj.Set, at.rules)
 		}
 	case Ruleset:
@@ -47,13 +49,14 @@ func (o Op) In(mode Mode) string {
 }
 
 func (o Op) endpointIn(where string, d ServerDestination) string {
-	switch {
-	case where == "":
+	if where == "" {
 		return o.String()
-	case o.Verb == Delete:
-		return fmt.Sprintf("remove endpoint %s of port %s in %s", d.Addr, portOf(d.Server), where)
 	}
-	return fmt.Sprintf("%s endpoint %s of port %s in %s, weight %d", verbs[o.Verb], d.Addr, portOf(d.Server), where, d.Weight)
+	text := fmt.Sprintf("%s endpoint %s %s port %s in %s", verbs[o.Verb], d.Addr, prepositions[o.Verb], portOf(d.Server), where)
+	if o.Verb != Delete {
+		text += fmt.Sprintf(", weight %d", d.Weight)
+	}
+	return text
 }
 
 func portOf(k ServerKey) string { return fmt.Sprintf("%s/%s", k.Addr, k.Protocol) }

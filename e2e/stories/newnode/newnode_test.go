@@ -64,7 +64,7 @@ func TestNewNode(t *testing.T) {
 	watch.within(t, inPlaceWithin, fmt.Sprintf("all %d Services in place", existing))
 	t.Logf("CPU time of the agent: %s; of its child processes: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
 
-	// Two audits read the whole kernel state during this time.
+	// Two audits compare everything with the kernel during this time.
 	used := func() time.Duration { return cluster.CPUTime(t, agent.PID) + cluster.ChildrenTime(t, agent.PID) }
 	begin, spent := time.Now(), used()
 	time.Sleep(2 * auditInterval)

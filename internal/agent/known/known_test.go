@@ -271,7 +271,8 @@ func TestMerge(t *testing.T) {
 func TestRemedyOfRefusedDeletion(t *testing.T) {
 	for mode, remedy := range map[kernel.Mode]string{
 		kernel.IPVSWithIPTables: "run `ipset del LEDGER 10.96.0.1,tcp:80` on the node",
-		kernel.IPVSWithNFTables: "on the node, do this yourself: remove 10.96.0.1,tcp:80 from set LEDGER in nftables",
+		kernel.IPVSWithNFTables: "in the table inet kube-ipvs, with nft: remove 10.96.0.1,tcp:80 from set LEDGER in nftables",
+		kernel.Userspace:        "restart the agent",
 	} {
 		k := New(mode)
 		k.Replace(holding(nil, web))

@@ -29,8 +29,12 @@ func (e *refusal) problem(id model.ServiceID, mode kernel.Mode) model.Problem {
 	}
 	if e.op.Verb == kernel.Delete {
 		consequence, p.Remedy = "it stays in the kernel", "run `"+e.op.String()+"` on the node"
-		if words := e.op.In(mode); words != e.op.String() {
-			p.Remedy = "on the node, do this yourself: " + words
+		switch words := e.op.In(mode); {
+		case words == e.op.String():
+		case mode == kernel.Userspace:
+			p.Remedy = "restart the agent"
+		default:
+			p.Remedy = "in the table inet kube-ipvs, with nft: " + words
 		}
 	}
 	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent retries with exponential backoff"

@@ -90,8 +90,8 @@ func (u *unchanged) begin(ctx context.Context) {
 	}
 }
 
-// A part is read again after this time, even if it is unchanged. keepRules also limits how long an agent does not notice that an iptables program
-// hangs. It is shorter than the longest interval of audits, five minutes, so that each of those audits reads the rules.
+// A part is read again after this time, even if it is unchanged. keepRules also limits how long a hanging iptables program goes
+// unnoticed. It is shorter than the longest interval of audits, five minutes, so that each of those audits reads the rules.
 const (
 	keepLists = time.Hour
 	keepRules = 4 * time.Minute

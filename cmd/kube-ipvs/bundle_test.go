@@ -77,7 +77,7 @@ func TestBundle(t *testing.T) {
 	}
 	for file, want := range map[string]string{
 		"agent/version.json": `"kind": "Version"`, "agent/status.txt": "node-1", "agent/status.json": `"kind": "Status"`, "agent/services.txt": "10.96.0.10:80/tcp",
-		"agent/history.txt": "repaired: ipvs", "agent/history.json": `"kind": "HistoryList"`, "agent/config.yaml": "syncPeriod", "agent/metrics.txt": "kube_ipvs_services 2",
+		"agent/history.txt": "repaired: virtual server", "agent/history.json": `"kind": "HistoryList"`, "agent/config.yaml": "syncPeriod", "agent/metrics.txt": "kube_ipvs_services 2",
 		"node/doctor.txt": "verdict:", "node/preflight.txt": "nothing is missing", "node/kernel.txt": "6.1.0-1-amd64", "node/modules.txt": "ip_vs_rr 1",
 		"node/sysctls.txt": "net/ipv4/ip_forward = ", "node/addresses.txt": "ip addr 10.96.0.10/32 dev kube-ipvs0", "kernel/sets.txt": "add KIPVS-4-CLUSTER-IP 10.96.0.10,tcp:80",
 		"kernel/rules.txt": "IPv4 -t nat -A PREROUTING", "kernel/connections.txt": "TCP ESTABLISHED: 1",

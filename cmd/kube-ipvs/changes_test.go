@@ -82,15 +82,30 @@ func TestCleanupCommand(t *testing.T) {
 	}
 }
 
-// TestCleanupSaysWhereSetsAre: the note about sets and rules in nftables appears only if there is something to remove.
-func TestCleanupSaysWhereSetsAre(t *testing.T) {
-	for _, s := range []*stage{newMachine(t), newStage(t)} {
-		s.Check = func(context.Context, preflight.Needs) preflight.Result {
-			return preflight.Result{Choice: preflight.Choice{Families: inet.Families, Mode: kernel.IPVSWithNFTables}}
+// TestNoCommandsForNFTables: where sets and rules are in nftables, plan and cleanup describe operations on them in words. Commands of
+// ipset and iptables would do something else.
+func TestNoCommandsForNFTables(t *testing.T) {
+	for _, mode := range []kernel.Mode{kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
+		in := func(s *stage) *stage {
+			s.Check = func(context.Context, preflight.Needs) preflight.Result {
+				return preflight.Result{Choice: preflight.Choice{Families: inet.Families, Mode: mode}}
+			}
+			return s
 		}
-		out, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...)
-		if empty := out == "no objects of kube-ipvs on this node\n"; status != 0 || strings.Contains(stderr, "sets and rules are kept in nftables") == empty {
-			t.Errorf("status %d, %s%s", status, out, stderr)
+		for _, form := range textForms {
+			s := in(newStage(t))
+			plan, _, planned := in(newMachine(t)).call(t, withFlags("plan", "--manifests", "testdata/inspect", "-o", form)...)
+			toRemove, _, listed := s.call(t, withFlags("cleanup", "--dry-run", "-o", form)...)
+			removed, _, done := s.call(t, withFlags("cleanup", "-o", form)...)
+			if status := [3]int{planned, listed, done}; status != [3]int{3, 0, 0} {
+				t.Errorf("%s -o %s: status %d", mode, form, status)
+			}
+			for what, out := range map[string]string{"plan": plan, "cleanup --dry-run": toRemove, "cleanup": removed} {
+				wrong := strings.Contains(out, "ipset") || strings.Contains(out, "iptables") || mode == kernel.NFTablesOnly && strings.Contains(out, "ipvsadm")
+				if wrong || !strings.Contains(out, "in nftables") {
+					t.Errorf("%s of %s -o %s:\n%s", what, mode, form, out)
+				}
+			}
 		}
 	}
 }

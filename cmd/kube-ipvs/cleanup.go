@@ -79,14 +79,11 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 	log := daemon.ErrorLog(cmd.ErrOrStderr())
 	if how.leftovers {
 		return m.CleanLeftovers(cmd.Context(), settings, how.socket, log, func(c *agent.Cleanup, refusal error) error {
-			return how.finish(cmd, c, refusal)
+			return how.finish(cmd, kernel.IPVSWithIPTables, c, refusal)
 		})
 	}
 	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
-		if c.Plan.Len() > 0 {
-			sayNFTables(cmd, node)
-		}
-		return how.finish(cmd, c, refusal)
+		return how.finish(cmd, node.Mode, c, refusal)
 	}, func(planned bool) error {
 		err := how.removeLink(cmd.ErrOrStderr(), m)
 		if planned { // otherwise, virtual servers may still use the reserved node ports
@@ -131,7 +128,7 @@ func (how cleaning) releasePorts(notes io.Writer, m *machine.Machine) error {
 }
 
 // finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.
-func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error) error {
+func (how cleaning) finish(cmd *cobra.Command, mode kernel.Mode, c *agent.Cleanup, refusal error) error {
 	if refusal != nil && !how.DryRun {
 		return refusal
 	}
@@ -139,7 +136,7 @@ func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error) 
 	if how.output != asText {
 		out, notes = io.Discard, io.Discard
 	}
-	document := inspect.NewCleanup(how.DryRun, out, notes)
+	document := inspect.NewCleanup(how.DryRun, mode, out, notes)
 	if refusal != nil {
 		document.Refuse(refusal)
 	}

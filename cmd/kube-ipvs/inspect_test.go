@@ -219,7 +219,7 @@ func TestListings(t *testing.T) {
 		"services web":                           {2, "", ""},
 		"services -n shop -A":                    {2, "", ""},
 		"services --sort-by age":                 {1, "", ""},
-		"history --repairs":                      {0, "4 times until 2026-03-01T11:59:59.000Z: repaired: ipvs: virtual server 203.0.113.10:80/TCP is missing", "start"},
+		"history --repairs":                      {0, "4 times until 2026-03-01T11:59:59.000Z: repaired: virtual server 203.0.113.10:80/TCP is missing", "start"},
 		"history --failed --no-headers":          {0, "", "KIND"},
 		"history --since 10s --no-headers":       {0, "repair", "full"},
 		"history --limit 1":                      {0, "repair", "full"},

@@ -227,7 +227,7 @@ func timeless(v *view.View, _ agent.Query) {
 			ID: 2, Time: noon.Add(-30 * time.Second), Repeated: 3, Last: &again, Kind: view.SyncRepair, Causes: []view.Cause{}, Seconds: 0.003,
 			Services:   view.Some[string]{Count: 1, Items: []string{"shop/web"}},
 			Operations: []view.OperationCount{{Object: "virtual servers", Plane: "ipvs", Added: 1}},
-			Drift:      view.Some[string]{Count: 1, Items: []string{"ipvs: virtual server 203.0.113.10:80/TCP is missing"}},
+			Drift:      view.Some[string]{Count: 1, Items: []string{"virtual server 203.0.113.10:80/TCP is missing"}},
 			Failures:   view.Some[view.Failure]{Items: []view.Failure{}}, Problems: view.Some[string]{Items: []string{}}, Resolved: view.Some[string]{Items: []string{}},
 		}
 		v.History = &view.History{Entries: []*view.PastSync{&first, repair}}

@@ -76,14 +76,6 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	return fmt.Errorf("%d problems in %s; the plan covers everything else", len(problems), dir)
 }
 
-// sayNFTables prints a note if the agent uses nftables: the plan shows ipset and iptables commands that the agent
-// does not run.
-func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
-	if node.Mode.RulesInNFTables() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as ipset and iptables commands\n", node.Rules())
-	}
-}
-
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
 	if err := m.InProcess(); err != nil {
 		return fmt.Errorf("%w, so there is no kernel state to compare with; run `kube-ipvs status` to see whether the agent has applied all changes, "+
@@ -95,7 +87,6 @@ func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings,
 		return err
 	}
 	defer node.Close(log)
-	sayNFTables(cmd, node)
 	idle, err := node.Idle(ctx, settings, version, log)
 	if err != nil {
 		return err
@@ -104,8 +95,8 @@ func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings,
 	if err != nil {
 		return err
 	}
-	err = inspect.Write(cmd.OutOrStdout(), output, inspect.PlanAsJSON(plan), func(w io.Writer) error {
-		inspect.Plan(w, plan)
+	err = inspect.Write(cmd.OutOrStdout(), output, inspect.PlanAsJSON(plan, node.Mode), func(w io.Writer) error {
+		inspect.Plan(w, plan, node.Mode)
 		return nil
 	})
 	if err == nil && plan.Len() > 0 {

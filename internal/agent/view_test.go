@@ -155,7 +155,7 @@ func TestViewOfFailures(t *testing.T) {
 		v := w.view(everything)
 		wanted := view.Drift{
 			Part: "servers", Kind: "missing", Count: v.Agent.Drift, Audits: 1, First: *v.Agent.LastDrift, Last: *v.Agent.LastDrift,
-			What: []string{"ipvs: virtual server 10.96.0.1:80/TCP is missing"},
+			What: []string{"virtual server 10.96.0.1:80/TCP is missing"},
 		}
 		if d := cmp.Diff([]view.Drift{wanted}, v.Agent.Drifts); d != "" {
 			t.Error(d)

@@ -146,7 +146,7 @@ func newFake() *kerneltest.Fake { return kerneltest.New(compile.Chains...) }
 
 func text(p diff.Plan) string {
 	var b strings.Builder
-	inspect.Plan(&b, p)
+	inspect.Plan(&b, p, kernel.IPVSWithIPTables)
 	return b.String()
 }
 

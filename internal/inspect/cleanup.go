@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Cleanup is the JSON document of the command cleanup. Operations are shown as equivalent commands.
+// Cleanup is the JSON document of the command cleanup.
 type Cleanup struct {
 	view.Header
 	DryRun bool `json:"dryRun"`
@@ -27,6 +27,7 @@ type Cleanup struct {
 	ForeignServers []string `json:"foreignServers,omitempty"`
 	Kept           []string `json:"kept,omitempty"`
 
+	mode       kernel.Mode // says how operations are shown
 	out, notes io.Writer
 }
 
@@ -37,11 +38,11 @@ type cleanupFailure struct {
 
 // NewCleanup returns an empty document. The document also writes its content as text: results to out, everything
 // else to notes.
-func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
+func NewCleanup(dryRun bool, mode kernel.Mode, out, notes io.Writer) *Cleanup {
 	return &Cleanup{
 		Header: view.HeaderOf("Cleanup"), DryRun: dryRun,
 		ToRemove: []string{}, Removed: []string{}, Failed: []cleanupFailure{}, ForeignAddresses: []string{},
-		out: out, notes: notes,
+		mode: mode, out: out, notes: notes,
 	}
 }
 
@@ -84,20 +85,21 @@ func (c *Cleanup) found(plan diff.Plan, nothing string) {
 	case plan.Len() == 0:
 		fmt.Fprintln(c.out, nothing)
 	case c.DryRun:
-		Plan(c.out, plan)
+		Plan(c.out, plan, c.mode)
 		for op := range plan.All {
-			c.ToRemove = append(c.ToRemove, op.String())
+			c.ToRemove = append(c.ToRemove, op.In(c.mode))
 		}
 	}
 }
 
 // Did records the result of an operation.
 func (c *Cleanup) Did(op kernel.Op, err error) {
+	text := op.In(c.mode)
 	if err != nil {
-		c.Failed = append(c.Failed, cleanupFailure{op.String(), err.Error()})
-		fmt.Fprintf(c.notes, "failed: %s: %v\n", op, err)
+		c.Failed = append(c.Failed, cleanupFailure{text, err.Error()})
+		fmt.Fprintf(c.notes, "failed: %s: %v\n", text, err)
 		return
 	}
-	c.Removed = append(c.Removed, op.String())
-	fmt.Fprintln(c.out, op)
+	c.Removed = append(c.Removed, text)
+	fmt.Fprintln(c.out, text)
 }

@@ -189,12 +189,12 @@ func newServerJSON(s *want.Server) serverJSON {
 	return out
 }
 
-// Plan writes the operations of a plan as equivalent commands, phase by phase.
-func Plan(w io.Writer, plan diff.Plan) {
+// Plan writes the operations of a plan, phase by phase.
+func Plan(w io.Writer, plan diff.Plan, mode kernel.Mode) {
 	for _, phase := range plan.Phases {
 		fmt.Fprintf(w, "# %s\n", phase.Name)
 		for _, op := range phase.Ops {
-			fmt.Fprintln(w, op)
+			fmt.Fprintln(w, op.In(mode))
 		}
 	}
 }
@@ -211,12 +211,12 @@ type phaseJSON struct {
 }
 
 // PlanAsJSON converts a plan to its JSON form.
-func PlanAsJSON(plan diff.Plan) PlanJSON {
+func PlanAsJSON(plan diff.Plan, mode kernel.Mode) PlanJSON {
 	out := PlanJSON{Header: view.HeaderOf("Plan"), Phases: []phaseJSON{}}
 	for _, phase := range plan.Phases {
 		p := phaseJSON{Phase: phase.Name, Operations: []string{}}
 		for _, op := range phase.Ops {
-			p.Operations = append(p.Operations, op.String())
+			p.Operations = append(p.Operations, op.In(mode))
 		}
 		out.Phases = append(out.Phases, p)
 	}

@@ -31,7 +31,7 @@ func TestHistory(t *testing.T) {
 		}
 		return nil
 	})
-	if out := s.node.MustRun(t, s.binary, "history", "--status-socket", s.socket); !strings.Contains(out, "repaired: ipvs: virtual server "+plainIP) {
+	if out := s.node.MustRun(t, s.binary, "history", "--status-socket", s.socket); !strings.Contains(out, "repaired: virtual server "+plainIP) {
 		t.Errorf("history prints\n%s", out)
 	}
 }

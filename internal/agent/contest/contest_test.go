@@ -160,16 +160,16 @@ func TestFindingTexts(t *testing.T) {
 		ops  []kernel.Op
 		read kernel.RulesView
 	}{
-		"ipvs: virtual server 10.96.0.1:80/TCP is missing":                                {ops: op(kernel.Create, kernel.Server{Key: key}, web)},
-		"ipvs: 2 virtual servers are missing, the first 10.96.0.1:80/TCP":                 {ops: op(kernel.Create, kernel.Server{Key: key}, kernel.Server{Key: other})},
-		"ipvs: virtual server 10.96.0.1:53/UDP was changed":                               {ops: op(kernel.Update, kernel.Server{Key: other})},
-		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is missing": {ops: op(kernel.Create, web)},
-		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added":  {ops: op(kernel.Delete, web)},
-		"set KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                           {ops: op(kernel.Create, member)},
-		"set KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":        {ops: op(kernel.Delete, member, member)},
-		"set KIPVS-4-VIP is missing":                                                      {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
-		"kube-ipvs0: address 10.96.0.1 is missing":                                        {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
-		"IPv6 table nat: chain KUBE-SERVICES is missing":                                  {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
+		"virtual server 10.96.0.1:80/TCP is missing":                                {ops: op(kernel.Create, kernel.Server{Key: key}, web)},
+		"2 virtual servers are missing, the first 10.96.0.1:80/TCP":                 {ops: op(kernel.Create, kernel.Server{Key: key}, kernel.Server{Key: other})},
+		"virtual server 10.96.0.1:53/UDP was changed":                               {ops: op(kernel.Update, kernel.Server{Key: other})},
+		"destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is missing": {ops: op(kernel.Create, web)},
+		"destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added":  {ops: op(kernel.Delete, web)},
+		"set KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                     {ops: op(kernel.Create, member)},
+		"set KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":  {ops: op(kernel.Delete, member, member)},
+		"set KIPVS-4-VIP is missing":                                                {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
+		"kube-ipvs0: address 10.96.0.1 is missing":                                  {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
+		"IPv6 table nat: chain KUBE-SERVICES is missing":                            {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
 		"IPv6 table nat: chain KUBE-SERVICES was emptied": {
 			op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps, Chains: map[kernel.ChainID][]string{chain: {}}},
 		},

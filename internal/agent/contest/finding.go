@@ -131,7 +131,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.SysctlSetting:
 		return fmt.Sprintf("sysctl %s is %s, not %s", o.Name, sysctls[o.Name], o.Value)
 	case kernel.Timeouts:
-		return fmt.Sprintf("ipvs: the timeouts are not %s", o)
+		return fmt.Sprintf("the timeouts of IPVS are not %s", o)
 	case kernel.DummyDevice:
 		return kernel.Device + " " + fates[kindOf(ops[0])]
 	case kernel.Member:
@@ -146,9 +146,9 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	}
 	if slices.ContainsFunc(ops, isServer) { // changes to the server's destinations are a consequence
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
-		return counted("ipvs: virtual server", "s", ops)
+		return counted("virtual server", "s", ops)
 	}
-	return counted("ipvs: destination", "s", ops)
+	return counted("destination", "s", ops)
 }
 
 func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
@@ -163,8 +163,11 @@ func counted(what, plural string, ops []kernel.Op) string {
 	if len(ops) == 1 {
 		return fmt.Sprintf("%s %s %s", what, first, fates[kind])
 	}
-	part, noun, _ := strings.Cut(what, ": ")
-	return fmt.Sprintf("%s: %d %s%s %s, the first %s", part, len(ops), noun, plural, manyFates[kind], first)
+	where, noun := "", what
+	if device, rest, cut := strings.Cut(what, ": "); cut {
+		where, noun = device+": ", rest
+	}
+	return fmt.Sprintf("%s%d %s%s %s, the first %s", where, len(ops), noun, plural, manyFates[kind], first)
 }
 
 func short(object kernel.Object) string {

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/ipvsadm"
 	"github.com/kube-ipvs/kube-ipvs/internal/ipvsadm/command"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
@@ -28,12 +30,14 @@ func newIPVSADM(m *machine.Machine) *cobra.Command {
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
 changes nothing, and rejects the options that change virtual servers. Where nftables or the
 agent's process balances connections, it says so on stderr, because IPVS then has no virtual servers of the
-agent.`,
+agent. With --stats and --rate, it also says so if the kernel's counters are stopped.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			note := func() string { return m.WithoutIPVS(cmd.Context()) }
+			note := func(r ipvsadm.Request) string {
+				return cmp.Or(m.WithoutIPVS(cmd.Context()), m.StoppedCounters(cmd.Context(), r.Counters()))
+			}
 			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), note); status != 0 {
 				return statusError(status)
 			}

@@ -121,7 +121,7 @@ func (p *planner) unsetSysctls(node string) (problems []model.Problem) {
 		problems = append(problems, model.Problem{
 			Object: model.NodeRef(node), Field: s.Dotted(), Value: s.Value,
 			Reason: fmt.Sprintf("the agent could not set it; the kernel keeps %s: %v", p.known.State().Sysctls[s.Name], err),
-			Remedy: "set it on the host, or " + kernel.KeepSysctl,
+			Remedy: "set it on the host, or " + s.Keep(),
 		})
 	}
 	return problems

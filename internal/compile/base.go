@@ -46,6 +46,9 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	if cfg.StrictARP {
 		all = append(all, strictARP...)
 	}
+	if cfg.StopCounters {
+		all = append(all, stoppedCounters)
+	}
 	all = append(all, cfg.Sysctls...)
 	if cfg.Mode.NFTablesBalances() {
 		return slices.DeleteFunc(all, func(s kernel.SysctlSetting) bool { return strings.HasPrefix(s.Name, ipvsSysctls) })
@@ -70,6 +73,10 @@ var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
 }
+
+// stoppedCounters keeps the kernel from adding up the counters of packets and bytes every two seconds. Before Linux 6.2, it adds up all of them
+// in one interrupt: 16 ms with 110,000 virtual servers and destinations.
+var stoppedCounters = kernel.SysctlSetting{Name: ipvsSysctls + "run_estimation", Value: "0", Optional: true}
 
 // sysctls are the settings that IPVS needs to serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{

@@ -54,6 +54,8 @@ type Settings struct {
 	Binding kernel.Binding
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
+	// StopCounters stops IPVS's counters of packets and bytes.
+	StopCounters bool
 	// Sysctls are set in addition to the ones that IPVS needs.
 	Sysctls []kernel.SysctlSetting
 	// Timeouts are the timeouts of IPVS connections. Zero keeps the kernel's value.

@@ -189,6 +189,7 @@ var settings = map[string]func(*setup, string){
 	"side-by-side":    func(c *setup, v string) { c.SideBySide = v == "true" },
 	"acceptServices":  func(c *setup, v string) { c.AcceptServices = v == "true" },
 	"strictARP":       func(c *setup, v string) { c.StrictARP = v == "true" },
+	"stopCounters":    func(c *setup, v string) { c.StopCounters = v == "true" },
 	"localByNodeCIDR": func(c *setup, v string) { c.LocalByNodeCIDR = v == "true" },
 	// timeouts of TCP, TCP after FIN, and UDP
 	"timeouts": func(c *setup, v string) {

@@ -27,6 +27,8 @@ var conflicts = []conflict{
 	{[]string{"ipvs.minSyncPeriod", "ipvs.syncPeriod"},
 		func(s *Settings) bool { return s.MinSyncPeriod > s.SyncPeriod },
 		"the first must not be longer than the second"},
+	{[]string{"ipvs.trafficCounters", "metrics.servicePorts"}, func(s *Settings) bool { return s.countersStopped() && s.MetricsServicePorts > 0 }, stoppedMetrics},
+	{[]string{"ipvs.trafficCounters", "metrics.endpoints"}, func(s *Settings) bool { return s.countersStopped() && s.MetricsEndpoints > 0 }, stoppedMetrics},
 	{[]string{"rules", "iptables.acceptServiceTraffic"},
 		func(s *Settings) bool { return s.Rules == kernel.RulesNFTables && s.AcceptServices },
 		"in nftables, a rule cannot override a drop in another table; allow Service traffic in the host's firewall, or use iptables"},
@@ -58,6 +60,13 @@ var conflicts = []conflict{
 	{[]string{"enableProfiling", "metricsBindAddress"},
 		func(s *Settings) bool { return s.Profiling && s.MetricsAddress == "" },
 		"profiles are served by the metrics server; set its address, such as 127.0.0.1:10249"},
+}
+
+const stoppedMetrics = "metrics of traffic come from IPVS's counters, which would stand still; change one of them"
+
+// countersStopped reports whether IPVS's counters stand still. With auto, IPVS usually balances.
+func (s *Settings) countersStopped() bool {
+	return !s.TrafficCounters && (s.DataPlane == kernel.DataPlaneIPVS || s.DataPlane == kernel.DataPlaneAuto)
 }
 
 var missingInterface = fmt.Sprintf("the interface name must have 1 to %d characters", maxInterfaceName)

@@ -193,6 +193,9 @@ func TestFileForms(t *testing.T) {
 		{"other kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: Configuration", `must be kubeproxy.config.k8s.io/v1alpha1 and KubeProxyConfiguration`},
 		{"list", "- a", "f:1: [...]: must be a mapping"},
 		{"syntax", head + "ipvs: {\n", "f:"},
+		{"metrics of stopped counters", head + "ipvs: {trafficCounters: false}\nmetrics: {servicePorts: 9}", "f:3: ipvs.trafficCounters false and f:4: metrics.servicePorts 9: metrics"},
+		{"metrics of endpoints, of stopped counters", head + "ipvs: {trafficCounters: false}\nmetrics: {endpoints: 9}", "metrics.endpoints 9: metrics"},
+		{"metrics of nftables", head + "ipvs: {trafficCounters: false}\nmetrics: {servicePorts: 9}\ndataPlane: nftables", "rr"},
 		{"cyclic aliases", "a: &a [*a]\n" + head + "ipvs: &b {ipvs: *b}", `"a": unknown field`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,8 +28,10 @@ type Settings struct {
 	CheckPeriod   time.Duration
 	DrainTimeout  time.Duration
 	StrictARP     bool
-	Excluded      []netip.Prefix
-	Timeouts      kernel.Timeouts
+	// TrafficCounters is false if IPVS does not count packets and bytes.
+	TrafficCounters bool
+	Excluded        []netip.Prefix
+	Timeouts        kernel.Timeouts
 
 	DataPlane      string
 	Rules          string
@@ -105,6 +107,7 @@ func (s *Settings) compile(cpus int) compile.Settings {
 		SideBySide:      s.ServiceProxyName != "",
 		Binding:         bindings[s.Addresses],
 		StrictARP:       s.StrictARP,
+		StopCounters:    !s.TrafficCounters,
 		Sysctls:         s.Conntrack.sysctls(cpus),
 		Timeouts:        s.Timeouts,
 	}

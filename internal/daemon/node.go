@@ -213,7 +213,7 @@ func records(families []inet.Family) (all []live.Records) {
 // once.
 func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	all := *settings
-	all.StrictARP = true
+	all.StrictARP, all.TrafficCounters = true, false
 	all.Conntrack = config.Conntrack{
 		MaxPerCore: 1, TCPEstablished: time.Second, TCPCloseWait: time.Second, UDP: time.Second, UDPStream: time.Second, TCPBeLiberal: true,
 	}

@@ -83,7 +83,7 @@ func TestReloadPassesOnEverySetting(t *testing.T) {
 	common := []string{
 		"--masquerade-all", "--nodeport-addresses=primary", "--ipvs-exclude-cidrs=203.0.113.0/24", "--accept-service-traffic",
 		"--service-proxy-name=other", "--ipvs-strict-arp", "--conntrack-min=1", "--ipvs-udp-timeout=1m", "--ipvs-min-sync-period=1s",
-		"--drain-timeout=1m", "--external-ip-ranges=198.51.100.0/24", "--addresses=routes",
+		"--drain-timeout=1m", "--external-ip-ranges=198.51.100.0/24", "--addresses=routes", "--ipvs-traffic-counters=false",
 	}
 	forgotten := map[string]bool{}
 	for _, local := range [][]string{{"--cluster-cidr=10.0.0.0/8", "--masquerade-pod-egress"}, {"--detect-local-mode=NodeCIDR"}} {

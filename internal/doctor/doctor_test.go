@@ -117,9 +117,16 @@ var breakages = []breakage{
 	{"local route", func(_ *testing.T, n *node) { n.Unrouted = []netip.Addr{netip.MustParseAddr("10.96.0.1")} }, finding.Broken, []string{"local routes", "10.96.0.1"}},
 	{"IPVS table", func(_ *testing.T, n *node) { n.Connections = 100_000 }, finding.Warning, []string{"100000 connections in 4096 buckets", "conn_tab_bits"}},
 	{"IPVS table that grows", func(_ *testing.T, n *node) { n.Connections, n.Release = 100_000, "7.1.0" }, "", nil},
-	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, finding.Warning, []string{"60000 virtual servers and destinations", "6.2"}},
+	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, finding.Warning, []string{"60000 virtual servers and destinations", "use Linux 6.2 or newer"}},
+	{"estimators that can be stopped", func(_ *testing.T, n *node) {
+		n.Destinations, n.files["/proc/sys/"+runEstimation] = 60_000, "1\n"
+	}, finding.Warning, []string{"6.2", "ipvs.trafficCounters to false"}},
 	{"estimators of a newer kernel", func(_ *testing.T, n *node) { n.Destinations, n.Release = 60_000, "6.12.0" }, "", nil},
-	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0"}},
+	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0", "stand still"}},
+	{"no estimation, as configured", func(_ *testing.T, n *node) {
+		n.files["/proc/sys/"+runEstimation], n.Destinations = "0\n", 60_000
+		n.View.Base.Sysctls = append(n.View.Base.Sysctls, view.Sysctl{Name: runEstimation, Value: "0"})
+	}, "", nil},
 	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, finding.Notice, []string{"br_netfilter", "not loaded at boot"}},
 	{"reverse path", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")

@@ -271,6 +271,12 @@ func (f *Facts) number(sysctl string) (n int, ok bool) {
 	return n, err == nil
 }
 
+// CountersStopped reports whether IPVS does not update its counters of packets and bytes.
+func CountersStopped(h Host) bool {
+	value, err := h.ReadFile("/proc/sys/" + runEstimation)
+	return err == nil && strings.TrimSpace(string(value)) == "0"
+}
+
 // Modules lists the loaded modules with a name prefix, sorted.
 func Modules(h Host, prefix string) []string {
 	modules := []string{}

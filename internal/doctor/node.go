@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const (
@@ -97,12 +98,19 @@ func checkTable(f Facts) []finding.Finding {
 
 func checkEstimators(f Facts) []finding.Finding {
 	if f.Sysctls[runEstimation] == "0" {
-		return finding.One(finding.Notice, "IPVS rates", "the kernel does not estimate rates, so `ipvsadm --rate` shows 0", []string{runEstimation + " = 0"},
-			"if you need rates, run `sysctl -w net.ipv4.vs.run_estimation=1`")
+		if f.View != nil && slices.ContainsFunc(f.View.Base.Sysctls, func(s view.Sysctl) bool { return s.Name == runEstimation }) {
+			return nil // the configuration says so
+		}
+		return finding.One(finding.Notice, "IPVS counters", "stopped: `ipvsadm --stats`, `ipvsadm --rate` and metrics of traffic stand still",
+			[]string{runEstimation + " = 0"}, "if you need them, set ipvs.trafficCounters to true, and run `sysctl -w net.ipv4.vs.run_estimation=1`")
 	}
 	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
-		return finding.One(finding.Warning, "IPVS rates", "this kernel updates all rates in one interrupt every two seconds, which delays packets",
-			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, "use Linux 6.2 or newer")
+		remedy := "use Linux 6.2 or newer"
+		if f.Sysctls[runEstimation] != "" { // it exists since Linux 5.16
+			remedy += ", or set ipvs.trafficCounters to false if nothing needs the counters (`ipvsadm --stats`, metrics of traffic)"
+		}
+		return finding.One(finding.Warning, "IPVS counters", "this kernel updates all counters in one interrupt every two seconds, which delays packets",
+			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, remedy)
 	}
 	return nil
 }

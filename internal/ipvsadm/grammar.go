@@ -22,6 +22,11 @@ type Request struct {
 	PersistentConn bool
 }
 
+// Counters reports whether the command prints counters of packets and bytes.
+func (r Request) Counters() bool {
+	return r.Command == List && r.Subject == Table && (r.View == viewStats || r.View == viewRate)
+}
+
 // Subject is the kind of objects that List prints.
 type Subject int
 

@@ -74,6 +74,9 @@ func TestParse(t *testing.T) {
 		} else if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", line, diff)
 		}
+		if shows := strings.HasPrefix(line, "-L") && (strings.HasSuffix(line, " --stats --rate") || strings.HasSuffix(line, " --rate")); got.Counters() != shows {
+			t.Errorf("%s shows counters: %t", line, got.Counters())
+		}
 	}
 }
 

@@ -67,8 +67,14 @@ func (s SysctlSetting) Dotted() string {
 	return strings.ReplaceAll(s.Name, "/", ".")
 }
 
-// KeepSysctl is the last part of a remedy for an optional sysctl that cannot be set.
-const KeepSysctl = "keep the kernel's value: set 0 in the section conntrack of the agent's configuration (conntrack.maxPerCore for nf_conntrack_max)"
+// Keep is the last part of a remedy for an optional sysctl that cannot be set.
+func (s SysctlSetting) Keep() string {
+	how := "set 0 in the section conntrack of the agent's configuration (conntrack.maxPerCore for nf_conntrack_max)"
+	if strings.HasPrefix(s.Name, "net/ipv4/vs/") {
+		how = "set ipvs.trafficCounters to true"
+	}
+	return "keep the kernel's value: " + how
+}
 
 // DummyDevice is kube-ipvs0. Verbs: Create, Delete.
 type DummyDevice struct{}

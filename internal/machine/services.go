@@ -97,6 +97,14 @@ func (m *Machine) WithoutIPVS(ctx context.Context) string {
 	return "nftables balances connections on this node, so IPVS has no virtual servers of Services" + instead
 }
 
+// StoppedCounters says why IPVS's counters stand still, if a command shows them. It returns "" if they do not.
+func (m *Machine) StoppedCounters(ctx context.Context, shown bool) string {
+	if !shown || !doctor.CountersStopped(m.Host(ctx)) {
+		return ""
+	}
+	return "the counters are stopped and show old values, because the sysctl net.ipv4.vs.run_estimation is 0 (ipvs.trafficCounters: false)"
+}
+
 // Status returns the part of the status that does not come from the agent.
 func (m *Machine) Status(ctx context.Context, socket string) inspect.Machine {
 	k, ours, unread := m.table(ctx, socket)

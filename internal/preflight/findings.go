@@ -150,8 +150,11 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 		switch {
 		case !exists && vs && f.ipvs != nil:
 		case !exists:
-			found = append(found, warning("sysctl "+s.Name, "does not exist in this kernel",
-				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
+			remedy := "use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"
+			if s.Optional {
+				remedy = "use a newer kernel, or " + s.Keep()
+			}
+			found = append(found, warning("sysctl "+s.Name, "does not exist in this kernel", remedy))
 		case have.value != s.Value && !have.writable:
 			why, remedy := " in this container", "mount the host's /proc/sys/net writable at /host/proc/sys/net, or "
 			if have.fixed {
@@ -159,7 +162,7 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 			}
 			remedy += fmt.Sprintf("run `sysctl -w %s=%s` on the host", s.Name, s.Value)
 			if s.Optional {
-				remedy += ", or " + kernel.KeepSysctl
+				remedy += ", or " + s.Keep()
 			}
 			found = append(found, lack(!s.Optional, "sysctl "+s.Name,
 				fmt.Sprintf("is %s, must be %s, and is not writable%s", have.value, s.Value, why), remedy))

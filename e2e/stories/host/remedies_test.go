@@ -45,7 +45,7 @@ ip addr add 192.0.2.9/32 dev kube-ipvs0
 ipvsadm -A -t 192.0.2.9:80`},
 	{finding: "local routes", damage: "ip route del local 10.96.0.10 dev kube-ipvs0 table local"},
 	{finding: "IPv6", damage: "sysctl -w net.ipv6.conf.default.disable_ipv6=1"},
-	{finding: "IPVS rates", damage: "sysctl -w net.ipv4.vs.run_estimation=0"},
+	{finding: "IPVS counters", damage: "sysctl -w net.ipv4.vs.run_estimation=0"},
 	{finding: "idle connections", damage: "sysctl -w net.ipv4.tcp_keepalive_time=7200"},
 	{finding: "kernel module br_netfilter", damage: `
 echo "br_netfilter 32768 0 - Live 0x0" >/run/modules

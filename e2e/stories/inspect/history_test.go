@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/internal/bundle"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -33,6 +36,27 @@ func TestHistory(t *testing.T) {
 	})
 	if out := s.node.MustRun(t, s.binary, "history", "--status-socket", s.socket); !strings.Contains(out, "repaired: virtual server "+plainIP) {
 		t.Errorf("history prints\n%s", out)
+	}
+}
+
+// Without counters, connections work, and the commands that would show old values say so.
+func TestStoppedCounters(t *testing.T) {
+	s := newStage(t, "--metrics-service-ports=0", "--ipvs-traffic-counters=false")
+	conn := s.client.Open(t, cluster.TCP, plainIP+":80")
+	conn.MustPing(t)
+	time.Sleep(5 * time.Second) // otherwise, the kernel would update the counters every two seconds
+	const stopped = "the counters are stopped"
+	for _, option := range []string{"--stats", "--rate"} {
+		out := s.node.MustRun(t, "sh", "-c", s.binary+" ipvsadm -Ln -t "+plainIP+":80 "+option+" 2>&1")
+		if !strings.Contains(out, stopped) || !regexp.MustCompile(plainIP+`:80( +0)+\s`).MatchString(out) {
+			t.Errorf("ipvsadm %s prints\n%s", option, out)
+		}
+	}
+	if out := s.node.MustRun(t, "sh", "-c", s.binary+" ipvsadm -Ln 2>&1"); strings.Contains(out, stopped) || !regexp.MustCompile(`Masq +1 +1 `).MatchString(out) {
+		t.Errorf("ipvsadm prints\n%s", out)
+	}
+	if report := runJSON[doctor.Report](t, s, "doctor"); strings.Contains(fmt.Sprint(report), "IPVS counters") {
+		t.Errorf("doctor reports what is configured: %+v", report)
 	}
 }
 

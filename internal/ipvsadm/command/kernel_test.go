@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/ipvsadm"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
@@ -25,7 +26,7 @@ type output struct {
 func ours(t *testing.T, args ...string) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status := Run(t.Context(), args, &stdout, &stderr, func() string { return "" })
+	status := Run(t.Context(), args, &stdout, &stderr, func(ipvsadm.Request) string { return "" })
 	return output{stdout.String(), stderr.String(), status}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Run runs one command line, without the program's name, in the network namespace of the calling thread. It returns the exit
 // status. If the command reads IPVS, it writes note's text to stderr, unless the text is empty.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer, note func() string) int {
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, note func(ipvsadm.Request) string) int {
 	names := &systemNames{ctx: ctx}
 	request, failure := ipvsadm.Parse(args, names)
 	if failure != nil {
@@ -27,7 +27,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, note func
 	}
 	status := explain(err, stderr)
 	if request.Command == ipvsadm.List || request.Command == ipvsadm.Save {
-		if text := note(); text != "" {
+		if text := note(request); text != "" {
 			fmt.Fprintln(stderr, text)
 		}
 	}

@@ -163,8 +163,12 @@ type listed struct {
 	parsed destinations // contains only this server; empty for a firewall-mark server
 }
 
+// chunk is how much of procFile one system call reads. Most kernels do not interrupt such a call for other work of the same CPU: 64 KB would take
+// 3 ms on the machine that docs/performance.md describes, and a change waits for several calls.
+const chunk = 8 << 10
+
 func newProcMemory() procMemory {
-	return procMemory{memory: newMemory[listed](), lines: bufio.NewReaderSize(nil, 64<<10), seed: maphash.MakeSeed()}
+	return procMemory{memory: newMemory[listed](), lines: bufio.NewReaderSize(nil, chunk), seed: maphash.MakeSeed()}
 }
 
 func (m *procMemory) read(file io.Reader) (changed bool, err error) {

@@ -3,6 +3,7 @@ package ipvs
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -30,6 +31,25 @@ func (t procTable) text() string {
 
 func procLine(addr, weight, active int) string {
 	return fmt.Sprintf("  -> %08X:1F90      Masq    %-6d %-10d %-10d\n", 11<<24+addr, weight, active, 0)
+}
+
+// pieces notes the largest piece that is asked for.
+type pieces struct {
+	io.Reader
+	largest int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	return p.Reader.Read(b)
+}
+
+// TestReadsInSmallPieces: the kernel does nothing else on this CPU while it writes a piece.
+func TestReadsInSmallPieces(t *testing.T) {
+	file, memory := &pieces{Reader: bytes.NewReader(manyLines(1000))}, newProcMemory()
+	if _, err := memory.read(file); err != nil || file.largest > 8<<10 {
+		t.Errorf("a system call reads %d bytes, want at most 8 KB; %v", file.largest, err)
+	}
 }
 
 // Whatever changes between two reads, a Follower returns the same result as a new read.

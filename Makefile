@@ -539,7 +539,7 @@ R22:
 	+@$(sub) unit-race SHUFFLE='$(or $(SEED),on)' concurrent='$(filter-out ./internal/config ./internal/healthport ./internal/kernel/% ./internal/loopback ./internal/watch ./cmd/kube-ipvs,$(concurrent))'
 
 .PHONY: faults
-faults: export GOGC = 400 # half of the time
+faults: export GOGC = 400
 faults: ## Make each kernel call fail with each error, and make calls fail during random changes (two minutes); ROUNDS=186 for 1,000,000 changes (an hour)
 	@$(recording) go test -count=1 -timeout=3h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent \
 		-seeds=60 -rounds=$(or $(ROUNDS),1)

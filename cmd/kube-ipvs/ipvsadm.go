@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -36,7 +35,11 @@ agent. With --stats and --rate, it also says so if the kernel's counters are sto
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			note := func(r ipvsadm.Request) string {
-				return cmp.Or(m.WithoutIPVS(cmd.Context()), m.StoppedCounters(cmd.Context(), r.Counters()))
+				why := m.WithoutIPVS(cmd.Context())
+				if why == "" && r.Counters() {
+					why = m.StoppedCounters(cmd.Context())
+				}
+				return why
 			}
 			if status := command.Run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr(), note); status != 0 {
 				return statusError(status)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,12 +94,20 @@ func (t *topCommand) next() (inspect.TopList, error) {
 	}
 	before, at := t.before, t.at
 	t.before, t.at = now, time.Now()
-	return inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds()), nil
+	list := inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds())
+	if why := t.machine.StoppedCounters(t.cmd.Context()); why != "" {
+		list.Unknown = append(slices.Clone(list.Unknown), "connections, packets and bytes per second: "+why)
+	}
+	return list, nil
 }
 
 func (t *topCommand) print() error {
-	if _, err := t.next(); err != nil {
+	first, err := t.next()
+	if err != nil {
 		return err
+	}
+	for _, what := range first.Unknown {
+		fmt.Fprintln(t.cmd.ErrOrStderr(), "unknown:", what)
 	}
 	last := t.iterations
 	if last == 0 && t.document() {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
@@ -35,7 +36,29 @@ func TestTopCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &list); err != nil || status != 0 || list.Seconds <= 0 || len(list.Items) == 0 || list.Items[0].Traffic.Connections <= 0 {
 		t.Errorf("status %d, %v\n%s", status, err, out)
 	}
+	topOfStoppedCounters(t, s)
 	topFails(t, s)
+}
+
+func topOfStoppedCounters(t *testing.T, s *stage) {
+	t.Helper()
+	host := s.Host(t.Context())
+	defer func() { s.Host = func(context.Context) doctor.Host { return host } }()
+	s.Host = func(context.Context) doctor.Host { return fakeHost{"/proc/sys/net/ipv4/vs/run_estimation": "0\n"} }
+	const why = "the counters are stopped"
+	if _, stderr, status := s.inspect(t, "top", "-b", "--iterations", "2", "--interval", "100ms"); status != 0 || strings.Count(stderr, why) != 1 {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+	out, _, _ := s.inspect(t, "top", "--interval", "100ms", "-o", "json")
+	var list inspect.TopList
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Unknown) != 1 || !strings.Contains(list.Unknown[0], why) {
+		t.Errorf("%v, unknown: %q", err, list.Unknown)
+	}
+	s.LastDataPlane = func() string { return kernel.DataPlaneUserspace }
+	if text := s.StoppedCounters(t.Context()); text != "" {
+		t.Errorf("in user space, where the agent counts: %s", text)
+	}
+	s.LastDataPlane = func() string { return kernel.DataPlaneAuto }
 }
 
 func topFails(t *testing.T, s *stage) {

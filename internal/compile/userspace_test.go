@@ -231,7 +231,7 @@ func headersShown(c *compile.Cluster, id model.ServiceID) string {
 // policies and source ranges.
 func TestBaseInUserspace(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.Mode, cfg.StrictARP, cfg.Timeouts.TCP = kernel.Userspace, true, time.Hour
+	cfg.Mode, cfg.StrictARP, cfg.StopCounters, cfg.Timeouts.TCP = kernel.Userspace, true, true, time.Hour
 	base := compile.Base(cfg)
 	if len(base.Rulesets) > 0 || len(base.Sysctls) != 1 || base.Sysctls[0].Name != "net/ipv4/ip_forward" || base.Timeouts != (kernel.Timeouts{}) || len(base.Sets) == 0 {
 		t.Errorf("%d rulesets, sysctls %v, timeouts %v, %d sets", len(base.Rulesets), base.Sysctls, base.Timeouts, len(base.Sets))

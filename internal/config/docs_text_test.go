@@ -130,7 +130,8 @@ checks the new settings as it does at startup.
 
 Flags also override the new file. Open connections are not affected. A setting that is removed from
 the file returns to its default. If the agent no longer sets a sysctl or timeout (value 0, or false
-for ` + "`" + `ipvs.strictARP` + "`" + ` and ` + "`" + `conntrack.tcpBeLiberal` + "`" + `), the kernel keeps the last value.
+for ` + "`" + `ipvs.strictARP` + "`" + ` and ` + "`" + `conntrack.tcpBeLiberal` + "`" + `, or true for
+[` + "`" + `ipvs.trafficCounters` + "`" + `](tuning.md#ipvss-counters)), the kernel keeps the last value.
 
 A change to a mounted ConfigMap takes effect once the kubelet has updated the mount, which can take
 one to two minutes.

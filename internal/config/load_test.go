@@ -228,7 +228,7 @@ func TestCompile(t *testing.T) {
 		"--external-ip-ranges=198.51.100.0/24", "--ipvs-exclude-cidrs=203.0.113.0/24", "--masquerade-pod-egress",
 		"--non-masquerade-cidrs=10.0.0.0/8", "--accept-service-traffic", "--ipvs-strict-arp=false", "--conntrack-tcp-be-liberal",
 		"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
-		"--ipvs-tcp-timeout=1h", "--ipvs-tcpfin-timeout=1m", "--ipvs-udp-timeout=2m").Load()
+		"--ipvs-traffic-counters=false", "--ipvs-tcp-timeout=1h", "--ipvs-tcpfin-timeout=1m", "--ipvs-udp-timeout=2m").Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestCompile(t *testing.T) {
 		return all
 	}
 	want := compile.Settings{
-		Scheduler: "wlc", MasqueradeAll: true, MasqueradeBit: 3,
+		StopCounters: true, Scheduler: "wlc", MasqueradeAll: true, MasqueradeBit: 3,
 		Local:       compile.LocalDetector{CIDRs: prefixes("10.244.0.0/16", "fd00::/56")},
 		NodePorts:   compile.NodePortAddresses{CIDRs: prefixes("192.0.2.0/24")},
 		ExternalIPs: compile.ExternalIPs{Allowed: prefixes("198.51.100.0/24")},

@@ -113,8 +113,8 @@ var table = []setting{
 		meaning: "keep other interfaces from answering ARP requests for virtual addresses (arp_ignore=1, arp_announce=2)"},
 	{path: "ipvs.trafficCounters", flag: "ipvs-traffic-counters", byDefault: "true", applies: immediately, planning: true,
 		value: func(s *Settings) value { return boolean(&s.TrafficCounters) },
-		meaning: "keep IPVS's counters of packets and bytes; false stops them (run_estimation=0, Linux 5.16 or newer), " +
-			"because the kernel visits all endpoints every two seconds to update them"},
+		meaning: "update IPVS's counters of packets, bytes and connections, which costs time every two seconds if there are many endpoints; " +
+			"false stops them (run_estimation=0, Linux 5.16 or newer)"},
 	{path: "ipvs.excludeCIDRs", flag: "ipvs-exclude-cidrs", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value:   func(s *Settings) value { return ranges(&s.Excluded) },
 		meaning: "address ranges that the agent ignores: it serves, binds and removes nothing there"},

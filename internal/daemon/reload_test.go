@@ -145,7 +145,7 @@ func TestSysctlsOfEveryReload(t *testing.T) {
 				f.SetInt(int64(time.Hour))
 			}
 		}
-		read := sysctlNames(&config.Settings{}, mode)
+		read := sysctlNames(&config.Settings{TrafficCounters: true}, mode)
 		for _, s := range compile.Base(compile.Config{Host: compile.Host{Mode: mode}, Settings: on.Compile()}).Sysctls {
 			if !slices.Contains(read, s.Name) {
 				t.Errorf("%s is not read", s.Name)

@@ -122,7 +122,7 @@ var breakages = []breakage{
 		n.Destinations, n.files["/proc/sys/"+runEstimation] = 60_000, "1\n"
 	}, finding.Warning, []string{"6.2", "ipvs.trafficCounters to false"}},
 	{"estimators of a newer kernel", func(_ *testing.T, n *node) { n.Destinations, n.Release = 60_000, "6.12.0" }, "", nil},
-	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0", "stand still"}},
+	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0", "old values"}},
 	{"no estimation, as configured", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+runEstimation], n.Destinations = "0\n", 60_000
 		n.View.Base.Sysctls = append(n.View.Base.Sysctls, view.Sysctl{Name: runEstimation, Value: "0"})

@@ -44,7 +44,7 @@ func Examine(f Facts) Report {
 	}
 	r.Connected += len(f.Endpoints)
 	selected := slices.Clone(checks)
-	if !f.mode().NFTablesBalances() {
+	if f.mode().IPVSBalances() {
 		selected = append(selected, ipvsChecks...)
 	}
 	if elsewhere := f.View.Elsewhere(f.Namespace); elsewhere == "" {

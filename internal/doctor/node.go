@@ -97,17 +97,17 @@ func checkTable(f Facts) []finding.Finding {
 }
 
 func checkEstimators(f Facts) []finding.Finding {
+	if f.View != nil && slices.ContainsFunc(f.View.Base.Sysctls, func(s view.Sysctl) bool { return s.Name == runEstimation }) {
+		return nil // the agent stops them; checkSysctls reports it if that fails
+	}
 	if f.Sysctls[runEstimation] == "0" {
-		if f.View != nil && slices.ContainsFunc(f.View.Base.Sysctls, func(s view.Sysctl) bool { return s.Name == runEstimation }) {
-			return nil // the configuration says so
-		}
-		return finding.One(finding.Notice, "IPVS counters", "stopped: `ipvsadm --stats`, `ipvsadm --rate` and metrics of traffic stand still",
+		return finding.One(finding.Notice, "IPVS counters", "stopped: `ipvsadm --stats`, `ipvsadm --rate`, `kube-ipvs top` and metrics of traffic show old values",
 			[]string{runEstimation + " = 0"}, "if you need them, set ipvs.trafficCounters to true, and run `sysctl -w net.ipv4.vs.run_estimation=1`")
 	}
 	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
 		remedy := "use Linux 6.2 or newer"
 		if f.Sysctls[runEstimation] != "" { // it exists since Linux 5.16
-			remedy += ", or set ipvs.trafficCounters to false if nothing needs the counters (`ipvsadm --stats`, metrics of traffic)"
+			remedy += ", or set ipvs.trafficCounters to false if nothing needs the counters (`ipvsadm --stats`, `kube-ipvs top`, metrics of traffic)"
 		}
 		return finding.One(finding.Warning, "IPVS counters", "this kernel updates all counters in one interrupt every two seconds, which delays packets",
 			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, remedy)

@@ -52,7 +52,11 @@ func (o Op) endpointIn(where string, d ServerDestination) string {
 	if where == "" {
 		return o.String()
 	}
-	text := fmt.Sprintf("%s endpoint %s %s port %s in %s", verbs[o.Verb], d.Addr, prepositions[o.Verb], portOf(d.Server), where)
+	preposition := prepositions[o.Verb]
+	if o.Verb == Update {
+		preposition = "of"
+	}
+	text := fmt.Sprintf("%s endpoint %s %s port %s in %s", verbs[o.Verb], d.Addr, preposition, portOf(d.Server), where)
 	if o.Verb != Delete {
 		text += fmt.Sprintf(", weight %d", d.Weight)
 	}

@@ -20,7 +20,7 @@ func TestOperationsInModes(t *testing.T) {
 		{Userspace, Op{Create, DummyDevice{}}, "add kube-ipvs0, which leads to the agent's process"},
 		{Userspace, Op{Create, BoundAddress{Addr: at.Addr.Addr()}}, "add route 10.96.0.10 dev kube-ipvs0 proto 117"},
 		{Userspace, Op{Delete, Server{Key: at}}, "remove port 10.96.0.10:80/tcp from the agent's process"},
-		{Userspace, Op{Update, endpoint}, "change endpoint 10.244.1.5:8080 in port 10.96.0.10:80/tcp in the agent's process, weight 2"},
+		{Userspace, Op{Update, endpoint}, "change endpoint 10.244.1.5:8080 of port 10.96.0.10:80/tcp in the agent's process, weight 2"},
 		{Userspace, Op{Delete, endpoint}, "remove endpoint 10.244.1.5:8080 from port 10.96.0.10:80/tcp in the agent's process"},
 		{Userspace, Op{Create, Set{Name: "NO-LOCAL"}}, "add set NO-LOCAL to the agent's process"},
 		{Userspace, Op{Create, member}, "add 10.96.0.10,tcp:80 to set NO-LOCAL in the agent's process"},

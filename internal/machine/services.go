@@ -97,12 +97,12 @@ func (m *Machine) WithoutIPVS(ctx context.Context) string {
 	return "nftables balances connections on this node, so IPVS has no virtual servers of Services" + instead
 }
 
-// StoppedCounters says why IPVS's counters stand still, if a command shows them. It returns "" if they do not.
-func (m *Machine) StoppedCounters(ctx context.Context, shown bool) string {
-	if !shown || !doctor.CountersStopped(m.Host(ctx)) {
+// StoppedCounters says why IPVS's counters stand still. It returns "" if they do not.
+func (m *Machine) StoppedCounters(ctx context.Context) string {
+	if m.LastDataPlane() == kernel.DataPlaneUserspace || !doctor.CountersStopped(m.Host(ctx)) {
 		return ""
 	}
-	return "the counters are stopped and show old values, because the sysctl net.ipv4.vs.run_estimation is 0 (ipvs.trafficCounters: false)"
+	return "the counters are stopped and keep old values, because the sysctl net.ipv4.vs.run_estimation is 0 (see ipvs.trafficCounters)"
 }
 
 // Status returns the part of the status that does not come from the agent.

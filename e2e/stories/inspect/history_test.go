@@ -42,13 +42,16 @@ func TestHistory(t *testing.T) {
 // Without counters, connections work, and the commands that would show old values say so.
 func TestStoppedCounters(t *testing.T) {
 	s := newStage(t, "--metrics-service-ports=0", "--ipvs-traffic-counters=false")
+	if _, err := s.node.Sysctl("net/ipv4/vs/run_estimation"); err != nil {
+		t.Skip("this kernel cannot stop the counters: ", err)
+	}
 	conn := s.client.Open(t, cluster.TCP, plainIP+":80")
 	conn.MustPing(t)
 	time.Sleep(5 * time.Second) // otherwise, the kernel would update the counters every two seconds
 	const stopped = "the counters are stopped"
 	for _, option := range []string{"--stats", "--rate"} {
 		out := s.node.MustRun(t, "sh", "-c", s.binary+" ipvsadm -Ln -t "+plainIP+":80 "+option+" 2>&1")
-		if !strings.Contains(out, stopped) || !regexp.MustCompile(plainIP+`:80( +0)+\s`).MatchString(out) {
+		if !strings.Contains(out, stopped) || !regexp.MustCompile(plainIP+`:80( +0){5}\s`).MatchString(out) {
 			t.Errorf("ipvsadm %s prints\n%s", option, out)
 		}
 	}

@@ -163,8 +163,8 @@ type listed struct {
 	parsed destinations // contains only this server; empty for a firewall-mark server
 }
 
-// chunk is how much of procFile one system call reads. Most kernels do not interrupt such a call for other work of the same CPU: 64 KB would take
-// 3 ms on the machine that docs/performance.md describes, and a change waits for several calls.
+// chunk is how much of procFile one system call reads; more if one virtual server is larger. Most kernels do no other work of a program on
+// this CPU during the call. 64 KB took 3.2 ms on the machine that docs/performance.md describes, and a change waited for several calls.
 const chunk = 8 << 10
 
 func newProcMemory() procMemory {

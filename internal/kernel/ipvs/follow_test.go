@@ -44,7 +44,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// TestReadsInSmallPieces: the kernel does nothing else on this CPU while it writes a piece.
+// TestReadsInSmallPieces: a change waits while the kernel writes a piece.
 func TestReadsInSmallPieces(t *testing.T) {
 	file, memory := &pieces{Reader: bytes.NewReader(manyLines(1000))}, newProcMemory()
 	if _, err := memory.read(file); err != nil || file.largest > 8<<10 {

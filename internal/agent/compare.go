@@ -45,13 +45,13 @@ func (p *planner) own(looked map[kernel.ServerKey]struct{}, have *kernel.State) 
 	}
 }
 
-// A difference is drift if all writes succeeded and nothing changed in the cluster. Changed Services do not explain a
-// difference in the rules.
+// A difference is drift if all writes succeeded and nothing changed in the cluster. Changed Services, and writes that
+// waited for rules, do not explain a difference in the rules.
 func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 	s.comparedAll = true
 	p.known.ForgetContested(fresh, p.target.Base())
 	s.rulesUnexplained = s.audit != nil && !p.schedule.Retrying() && !s.touched.Rules && !p.reconfigured
-	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
+	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0 && !p.waiting
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
 }
 

@@ -30,6 +30,8 @@ type planner struct {
 	// settings that no sync has used yet.
 	reconfigured    bool
 	changedSettings []string
+	// waiting is true if writes have waited for unfinished rules since the last full comparison.
+	waiting bool
 }
 
 func newPlanner(cfg *Config, s *schedule.Schedule) *planner {

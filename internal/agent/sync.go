@@ -64,6 +64,7 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 		return diff.Plan{}, errors.Join(err, failed.err())
 	}
 	a.writer.apply(ctx, s, p, plan)
+	p.waiting = r.firstUnfinished() != nil || p.waiting && !r.Full
 	if r.Full {
 		p.reconfigured = false
 		a.checks.countDrift(s, p.ramps)

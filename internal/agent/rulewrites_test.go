@@ -85,7 +85,7 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 		if begun() {
 			t.Error("another call began while the first was running")
 		}
-		w.nothingFailed("IPv4 table filter: chain "+compile.Chains[0].Chain)
+		w.nothingFailed("IPv4 table filter: chain " + compile.Chains[0].Chain)
 		w.sleep(10 * time.Second)
 		w.converged()
 	})

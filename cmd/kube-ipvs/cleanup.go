@@ -79,7 +79,7 @@ func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config
 	log := daemon.ErrorLog(cmd.ErrOrStderr())
 	if how.leftovers {
 		return m.CleanLeftovers(cmd.Context(), settings, how.socket, log, func(c *agent.Cleanup, refusal error) error {
-			return how.finish(cmd, kernel.IPVSWithIPTables, c, refusal)
+			return how.finish(cmd, kernel.IPVSWithIPTables, c, refusal) // commands remove kube-proxy's objects, whatever our mode is
 		})
 	}
 	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {

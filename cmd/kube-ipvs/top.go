@@ -102,12 +102,11 @@ func (t *topCommand) next() (inspect.TopList, error) {
 }
 
 func (t *topCommand) print() error {
-	first, err := t.next()
-	if err != nil {
+	if _, err := t.next(); err != nil {
 		return err
 	}
-	for _, what := range first.Unknown {
-		fmt.Fprintln(t.cmd.ErrOrStderr(), "unknown:", what)
+	if why := t.machine.StoppedCounters(t.cmd.Context()); why != "" {
+		fmt.Fprintln(t.cmd.ErrOrStderr(), why)
 	}
 	last := t.iterations
 	if last == 0 && t.document() {
@@ -161,13 +160,17 @@ func (t *topCommand) live(out *os.File) (err error) {
 	keys := make(chan rune)
 	go readKeys(os.Stdin, keys)
 	screen := inspect.TopScreen{Endpoints: t.list.output == asWide}
+	note := ""
+	if t.machine.StoppedCounters(t.cmd.Context()) != "" {
+		note = " (counters are stopped)"
+	}
 	list, err := t.next()
 	ticks := time.NewTicker(t.interval)
 	defer ticks.Stop()
 	var reading chan error // reading many counters takes a while, so a goroutine does it while this loop handles keys
 	var read inspect.TopList
 	for err == nil {
-		draw(out, &screen, list)
+		draw(out, &screen, list, note)
 		select {
 		case key, open := <-keys:
 			if !open || screen.Key(key) {
@@ -191,12 +194,12 @@ func (t *topCommand) live(out *os.File) (err error) {
 	return err
 }
 
-func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList) {
+func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList, note string) {
 	width, height, err := term.GetSize(int(out.Fd()))
 	if err != nil {
 		width, height = 80, 24
 	}
-	title := "kube-ipvs top " + time.Now().Format("15:04:05")
+	title := "kube-ipvs top " + time.Now().Format("15:04:05") + note
 	fmt.Fprint(out, goHome+strings.Join(screen.Lines(list, title, width, height), clearLine+"\r\n")+clearLine+clearBelow)
 }
 

@@ -140,15 +140,15 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 		return fmt.Sprintf("set %s %s", o.Name, fates[kindOf(ops[0])])
 	case kernel.BoundAddress:
 		if o.Binding == kernel.Routed {
-			return counted(kernel.Device+": local route", "s", ops)
+			return counted(kernel.Device+": ", "local route", "s", ops)
 		}
-		return counted(kernel.Device+": address", "es", ops)
+		return counted(kernel.Device+": ", "address", "es", ops)
 	}
 	if slices.ContainsFunc(ops, isServer) { // changes to the server's destinations are a consequence
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
-		return counted("virtual server", "s", ops)
+		return counted("", "virtual server", "s", ops)
 	}
-	return counted("destination", "s", ops)
+	return counted("", "destination", "s", ops)
 }
 
 func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
@@ -158,14 +158,10 @@ var (
 	manyFates = map[string]string{Missing: "are missing", Changed: "were changed", Unexpected: "were added"}
 )
 
-func counted(what, plural string, ops []kernel.Op) string {
+func counted(where, noun, plural string, ops []kernel.Op) string {
 	first, kind := short(ops[0].Object), kindOf(ops[0])
 	if len(ops) == 1 {
-		return fmt.Sprintf("%s %s %s", what, first, fates[kind])
-	}
-	where, noun := "", what
-	if device, rest, cut := strings.Cut(what, ": "); cut {
-		where, noun = device+": ", rest
+		return fmt.Sprintf("%s%s %s %s", where, noun, first, fates[kind])
 	}
 	return fmt.Sprintf("%s%d %s%s %s, the first %s", where, len(ops), noun, plural, manyFates[kind], first)
 }

@@ -14,6 +14,8 @@ type Flow struct {
 	Endpoint netip.AddrPort
 	// Unanswered is true if the kernel has only seen the client's first packet of a TCP connection.
 	Unanswered bool
+	// Masqueraded is true if the endpoint sees another address or port than the client's.
+	Masqueraded bool
 }
 
 // FlowEvent is the beginning or the end of a tracked connection.

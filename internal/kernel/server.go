@@ -21,7 +21,12 @@ func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
 // AllPorts returns the key of the virtual server for packets to the address that match no other virtual server. Its port is 0.
 func (k ServerKey) AllPorts() ServerKey {
-	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
+	return k.WithPort(0)
+}
+
+// WithPort returns the key of another port at the same address.
+func (k ServerKey) WithPort(port uint16) ServerKey {
+	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), port), Protocol: k.Protocol}
 }
 
 // ClientsMap returns the name of the nftables map that records which endpoint each client of a virtual server with affinity uses.

@@ -1,5 +1,5 @@
 // Package flows finds tracked connections that may be stale. A stale connection sends a client's packets to a deleted
-// endpoint, or along the path they took before the Service existed. UDP and SCTP clients that keep sending stay on a
+// endpoint, or along the path they took before the Service existed, or while rules were missing. UDP and SCTP clients that keep sending stay on a
 // stale connection until it is deleted. A TCP client whose first packet is unanswered also stays, because it
 // retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
 //
@@ -66,6 +66,16 @@ func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	}
 }
 
+// Repaired records an attempt to restore what another program removed. If it masquerades packets, flows that began meanwhile stay without
+// masquerading, because the kernel decides once for each flow.
+func (f *Flows) Repaired(op kernel.Op, err error) {
+	if err == nil {
+		f.todo.repair(op)
+	} else {
+		f.unverified.repair(op)
+	}
+}
+
 func (f *Flows) pending() bool { return !f.running && (!f.todo.empty() || len(f.ended) > 0) }
 
 // Next returns the time of the next check, or zero if none is planned.
@@ -88,6 +98,8 @@ type Surroundings struct {
 	Ours func(kernel.ServerKey) bool
 	// Ports returns the ports that an all-ports server should serve.
 	Ports func(kernel.ServerKey) []uint16
+	// Masquerades reports whether the endpoints of a port see the node's address for every client.
+	Masquerades func(kernel.ServerKey) bool
 }
 
 // Begin starts a check. No other check is due until Finished is called.
@@ -124,6 +136,8 @@ type server struct {
 	kernel.ObservedServer
 	ours  bool
 	ports []uint16
+	// masqueraded are the ports whose endpoints see the node's address for every client.
+	masqueraded []uint16
 }
 
 func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
@@ -133,12 +147,15 @@ func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
 	}
 	copied := map[kernel.ServerKey]server{}
 	for key, observed := range s.Have.Servers {
-		if _, concerned := addresses[key.Addr.Addr()]; !concerned && !c.scope.all {
+		if _, concerned := addresses[key.Addr.Addr()]; !concerned && !c.scope.all && !c.scope.plain {
 			continue
 		}
-		one := server{ObservedServer: observed, ours: s.Ours(key)}
+		one := server{ObservedServer: observed, ours: s.Ours(key), ports: []uint16{key.Addr.Port()}}
 		if key == key.AllPorts() {
 			one.ports = s.Ports(key)
+		}
+		if c.scope.plain {
+			one.masqueraded = slices.DeleteFunc(slices.Clone(one.ports), func(port uint16) bool { return !s.Masquerades(key.WithPort(port)) })
 		}
 		copied[key] = one
 	}
@@ -152,7 +169,7 @@ func (c *Check) Protocols() []inet.Protocol {
 		seen[key.Protocol] = true
 	}
 	for key := range c.servers {
-		seen[key.Protocol] = seen[key.Protocol] || c.scope.has(key)
+		seen[key.Protocol] = seen[key.Protocol] || c.scope.has(key) || c.scope.plain
 	}
 	for to := range c.before {
 		seen[to.protocol] = true
@@ -189,7 +206,11 @@ func (c *Check) strayed(flow kernel.Flow) bool {
 		return c.scope.noted(flow.Key) || c.scope.noted(flow.Key.AllPorts())
 	}
 	switch {
-	case !s.ours, !c.scope.has(flow.Key) && !c.scope.has(s.Key):
+	case !s.ours:
+		return false
+	case c.scope.plain && !flow.Masqueraded && s.masquerades(flow) && s.leadsTo(flow.Key, flow.Endpoint):
+		return true // replies bypass this node
+	case !c.scope.has(flow.Key) && !c.scope.has(s.Key):
 		return false
 	case s.Key != flow.Key && !slices.Contains(s.ports, flow.Key.Addr.Port()):
 		return true // the all-ports server no longer serves the port
@@ -212,6 +233,14 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 	}
 	s, exists := c.match(port)
 	return exists && s.ours && s.leadsTo(port, flow.Client)
+}
+
+// masquerades reports whether the endpoint of a flow sees the node's address. Whether a ClusterIP's client is a pod is not visible here, so the
+// result is false for clients of ClusterIPs outside the cluster.
+func (s server) masquerades(flow kernel.Flow) bool {
+	client := flow.Client.Addr()
+	fromNode, toItself := client == flow.Key.Addr.Addr(), client == flow.Endpoint.Addr()
+	return fromNode || toItself || slices.Contains(s.masqueraded, flow.Key.Addr.Port())
 }
 
 func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {

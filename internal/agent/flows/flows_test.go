@@ -30,6 +30,7 @@ func with(key kernel.ServerKey, destination netip.AddrPort) *kernel.State {
 func around(have *kernel.State, ours bool) Surroundings {
 	return Surroundings{
 		Have: have, Ours: func(kernel.ServerKey) bool { return ours }, Ports: func(kernel.ServerKey) []uint16 { return nil },
+		Masquerades: func(kernel.ServerKey) bool { return false },
 	}
 }
 
@@ -161,6 +162,53 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 			f.Note(c.op, nil, have)
 			if got := f.Begin(around(have, true)).Stale(c.flow); got != c.want {
 				t.Errorf("stale: %t", got)
+			}
+		})
+	}
+}
+
+// TestFlowsWithoutMasquerading: while another program has removed what masquerades packets, the kernel decides for each new flow that it is not
+// masqueraded, and keeps to that. After the repair, unanswered TCP connections and flows of other protocols are ended.
+func TestFlowsWithoutMasquerading(t *testing.T) {
+	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
+	entry, rules := kernel.Member{Set: "MASQUERADED"}, kernel.Ruleset{Family: inet.IPv4}
+	outside, self := netip.MustParseAddrPort("192.0.2.1:4000"), netip.AddrPortFrom(pod.Addr(), 4000)
+	node := netip.AddrPortFrom(dns.Addr.Addr(), 4000)
+	for name, c := range map[string]struct {
+		repaired kernel.Object
+		verb     kernel.Verb
+		flow     kernel.Flow
+		all      bool // the endpoint sees the node's address for every client
+		foreign  bool
+		stale    bool
+	}{
+		"entry restored":        {repaired: entry, verb: kernel.Create, flow: kernel.Flow{Key: web, Client: outside, Unanswered: true}, all: true, stale: true},
+		"rules restored":        {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: web, Client: outside, Unanswered: true}, all: true, stale: true},
+		"datagrams":             {repaired: entry, verb: kernel.Create, flow: kernel.Flow{Key: dns, Client: outside}, all: true, stale: true},
+		"a pod to itself":       {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: dns, Client: self}, stale: true},
+		"the node":              {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: dns, Client: node}, stale: true},
+		"answered":              {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: web, Client: outside}, all: true},
+		"masqueraded":           {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: web, Client: outside, Unanswered: true, Masqueraded: true}, all: true},
+		"masqueraded datagrams": {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: dns, Client: self, Masqueraded: true}, all: true},
+		"keeps its address":     {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: dns, Client: outside}},
+		"entry removed":         {repaired: entry, verb: kernel.Delete, flow: kernel.Flow{Key: dns, Client: outside}, all: true},
+		"another object":        {repaired: kernel.Server{Key: dns}, verb: kernel.Create, flow: kernel.Flow{Key: dns, Client: outside}, all: true},
+		"another program's":     {repaired: rules, verb: kernel.Ensure, flow: kernel.Flow{Key: dns, Client: outside}, all: true, foreign: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.flow.Endpoint = pod
+			s := around(with(c.flow.Key, pod), !c.foreign)
+			s.Masquerades = func(kernel.ServerKey) bool { return c.all }
+			for _, failed := range []error{nil, errors.New("refused")} {
+				f := quiet()
+				f.Repaired(kernel.Op{Verb: c.verb, Object: c.repaired}, failed)
+				if failed != nil && !f.Next().IsZero() {
+					t.Error("a check is planned before the operation is verified")
+				}
+				f.Verified()
+				if got := f.Begin(s).Stale(c.flow); got != c.stale {
+					t.Errorf("operation's error %v: stale: %t", failed, got)
+				}
 			}
 		})
 	}

@@ -23,8 +23,9 @@ var (
 		key := anyKey.Draw(t, "key")
 		return kernel.Flow{
 			Key: key, Client: netip.AddrPortFrom(anyAddr.Draw(t, "client"), 4000),
-			Endpoint:   netip.AddrPortFrom(anyAddr.Draw(t, "endpoint"), anyPort.Draw(t, "target")),
-			Unanswered: key.Protocol == inet.TCP && rapid.Bool().Draw(t, "unanswered"),
+			Endpoint:    netip.AddrPortFrom(anyAddr.Draw(t, "endpoint"), anyPort.Draw(t, "target")),
+			Unanswered:  key.Protocol == inet.TCP && rapid.Bool().Draw(t, "unanswered"),
+			Masqueraded: rapid.Bool().Draw(t, "masqueraded"),
 		}
 	})
 	anyOp = rapid.Custom(func(t *rapid.T) kernel.Op {
@@ -43,23 +44,36 @@ func TestGoodFlowsStay(t *testing.T) {
 			have.Servers[key] = with(key, netip.AddrPortFrom(endpoint, key.Addr.Port())).Servers[key]
 			foreign[key] = rapid.Bool().Draw(t, "foreign")
 		}
+		masqueraded := rapid.SampledFrom([]inet.Protocol{0, inet.TCP, inet.UDP}).Draw(t, "masqueraded")
 		f := quiet()
 		f.todo.all = rapid.Bool().Draw(t, "first check")
 		for _, op := range rapid.SliceOf(anyOp).Draw(t, "changes") {
 			f.Note(op, nil, have)
+			if rapid.Bool().Draw(t, "repairs") {
+				f.Repaired(op, nil)
+			}
 		}
 		check := f.Begin(Surroundings{
 			Have: have, Ours: func(key kernel.ServerKey) bool { return !foreign[key] },
-			Ports: func(kernel.ServerKey) []uint16 { return []uint16{0, 53, 80} },
+			Ports:       func(kernel.ServerKey) []uint16 { return []uint16{0, 53, 80} },
+			Masquerades: func(port kernel.ServerKey) bool { return port.Protocol == masqueraded },
 		})
 		for _, flow := range rapid.SliceOf(anyFlow).Draw(t, "flows") {
 			server, exists := kernel.Match(have.Servers, flow.Key)
-			leads := exists && slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == flow.Endpoint })
-			answered := flow.Key.Protocol == inet.TCP && !flow.Unanswered
+			good := isGood(flow, server, masqueraded) || exists && foreign[server.Key]
 			_, answersEnded := check.ended[client{flow.Key.Addr, flow.Key.Protocol}]
-			if check.Stale(flow) && (answered || leads || exists && foreign[server.Key]) && !answersEnded {
+			if check.Stale(flow) && good && !answersEnded {
 				t.Fatalf("flow %+v was ended; it matches %+v (foreign: %t)", flow, server, foreign[server.Key])
 			}
 		}
 	})
+}
+
+func isGood(flow kernel.Flow, server kernel.ObservedServer, masqueraded inet.Protocol) bool {
+	if flow.Key.Protocol == inet.TCP && !flow.Unanswered {
+		return true
+	}
+	leads := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == flow.Endpoint })
+	returns := flow.Key.Protocol != masqueraded && flow.Client.Addr() != flow.Key.Addr.Addr() && flow.Client.Addr() != flow.Endpoint.Addr()
+	return leads && (flow.Masqueraded || returns)
 }

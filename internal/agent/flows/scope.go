@@ -15,18 +15,31 @@ type scope struct {
 	// reachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
+	// plain is true if flows may have begun while something that masquerades them was missing.
+	plain bool
 }
 
 func newScope() scope {
 	return scope{servers: map[kernel.ServerKey]struct{}{}, addresses: map[netip.Addr]struct{}{}}
 }
 
-func (s *scope) empty() bool { return !s.all && len(s.servers) == 0 && len(s.addresses) == 0 }
+func (s *scope) empty() bool {
+	return !s.all && !s.plain && len(s.servers) == 0 && len(s.addresses) == 0
+}
 
 func (s *scope) add(other scope) {
 	s.all = s.all || other.all
 	maps.Copy(s.servers, other.servers)
 	maps.Copy(s.addresses, other.addresses)
+	s.plain = s.plain || other.plain
+}
+
+// repair records an operation that restores what something else removed.
+func (s *scope) repair(op kernel.Op) {
+	switch op.Object.(type) {
+	case kernel.Member, kernel.Ruleset:
+		s.plain = s.plain || op.Verb != kernel.Delete
+	}
 }
 
 func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {

@@ -128,6 +128,8 @@ func (e entry) flow() (kernel.Flow, error) {
 		Client:     there.source,
 		Endpoint:   back.source,
 		Unanswered: there.protocol == inet.TCP && e.unanswered(),
+		// The node's own packets may keep their address, but get another port.
+		Masqueraded: back.destination != there.source,
 	}, nil
 }
 

@@ -27,7 +27,7 @@ const (
 	// sampled is the number of Services that are probed. Each round sends a request to every Service that is not usable
 	// yet, so probing all Services would be too slow.
 	sampled = 40
-	// mostChanges is the maximum number of changes within changesTime.
+	// changesTime is how long the test waits for changes in total; it makes at least fewestChange and at most mostChanges.
 	mostChanges  = 100
 	changesTime  = 4 * time.Minute
 	fewestChange = 20
@@ -231,10 +231,10 @@ func (b *bench) flip(t *testing.T) (took, used time.Duration) {
 
 func (b *bench) changes(t *testing.T, result *Result) {
 	var took, used []time.Duration
-	began := time.Now()
-	for n := 1; n <= mostChanges && (n <= fewestChange || time.Since(began) < changesTime); n++ {
+	waited := time.Duration(0)
+	for n := 1; n <= mostChanges && (n <= fewestChange || waited < changesTime); n++ {
 		landed, cost := b.flip(t)
-		took, used = append(took, landed), append(used, cost)
+		took, used, waited = append(took, landed), append(used, cost), waited+landed
 		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // random, so that changes do not coincide with periodic work
 	}
 	milliseconds := func(all []time.Duration, p int) Milliseconds { return InMilliseconds(percentile(all, p)) }

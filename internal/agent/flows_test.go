@@ -282,6 +282,38 @@ func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	})
 }
 
+// While another program has removed what masquerades packets, new flows stay without it. After the repair, the agent ends those whose replies bypass
+// the node, even if the same sync does other work.
+func TestUnmasqueradedFlowsEndAfterRepairs(t *testing.T) {
+	external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
+	for name, damage := range map[string]func(*kerneltest.Fake) error{
+		"set": func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-MASQUERADED") }, "rules": drifts["chain flushed"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				svc := dns("10.244.0.1")
+				svc.ExternalIPs = []netip.Addr{external.Addr.Addr()}
+				w.put(svc)
+				w.start()
+				w.converged()
+				w.settle()
+				bypassing, answered, masqueraded := flow(external, "10.244.0.1:8080"), flow(external, "10.244.0.1:8080"), flow(external, "10.244.0.1:8080")
+				bypassing.OneWay, masqueraded.OneWay, masqueraded.Masqueraded = true, true, true
+				answered.Client, masqueraded.Client = netip.MustParseAddrPort("192.0.2.2:1"), netip.MustParseAddrPort("192.0.2.3:1")
+				w.flows(bypassing, answered, masqueraded)
+				w.put(web("10.244.0.7"))
+				w.settle()
+				w.flowsAre(bypassing, answered, masqueraded)
+				w.damage(damage)
+				w.put(web("10.244.0.8"))
+				w.converged()
+				w.settle()
+				w.flowsAre(answered, masqueraded)
+			})
+		})
+	}
+}
+
 type slowKernel struct {
 	agent.Kernel
 	walking, release chan struct{}

@@ -41,7 +41,9 @@ func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 			}
 		})
 	}
-	w.await(running, done, func(r ruleResult) { errs[r.op], w.writingRules[r.family] = r.err, false })
+	w.await(running, done, func(r ruleResult) {
+		errs[r.op], w.writingRules[r.family], w.wroteRules = r.err, false, w.wroteRules || r.err == nil
+	})
 	close(abandoned)
 	return errs
 }
@@ -57,6 +59,7 @@ type ruleResult struct {
 func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.writingRules[op.Object.(kernel.Ruleset).Family] = false
 	if err == nil {
+		w.wroteRules = true
 		w.schedule.AuditNow(time.Now())
 		return
 	}

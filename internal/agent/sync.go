@@ -10,7 +10,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -81,11 +80,6 @@ func (a *Agent) postpone(s *syncRun) {
 	a.walks.flows.Defer(s.now)
 }
 
-// masquerades tells which ports a state masquerades. The result must not be used later than the state.
-func masquerades(have *kernel.State) func(kernel.ServerKey) bool {
-	return func(port kernel.ServerKey) bool { return have.HasMember(compile.Masqueraded(port)) }
-}
-
 func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 	p, f := a.planner, a.walks.flows
 	s.report.EndedFlows = a.walks.takeEnded()
@@ -96,12 +90,16 @@ func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 		if !r.Skipped {
 			f.Note(r.Op, r.Err, p.known.State())
 		}
-		if _, rules := r.Op.Object.(kernel.Ruleset); !r.Skipped && (rules || s.report.Full) {
-			f.Repaired(r.Op, r.Err)
-		}
+	}
+	if restored := p.known.TakeRestored(); restored || a.writer.wroteRules {
+		a.writer.wroteRules = false
+		f.Unmasqueraded()
 	}
 	if f.Due(s.now) {
-		around := flows.Surroundings{Have: p.known.State(), Ours: p.known.Ours, Ports: p.target.Ports, Masquerades: masquerades(p.known.State())}
+		around := flows.Surroundings{
+			Have: p.known.State(), Ours: p.known.Ours, Ports: p.target.Ports,
+			Masquerades: func(port kernel.ServerKey) bool { return a.cfg.Compile.MasqueradesAll(p.known.State(), port) },
+		}
 		a.walks.start(ctx, a.background, a.reader.kernel, around, a.schedule.Request)
 	}
 }

@@ -45,6 +45,6 @@ func (w *walks) takeEnded() (ended int) {
 
 func (w *walks) problems(node string) []model.Problem {
 	return w.job.problems(node, trouble{
-		"connection tracking", "clients of removed UDP and SCTP endpoints keep sending to them", "allow the failed operation; the kernel needs nf_conntrack_netlink",
+		"connection tracking", "UDP and SCTP clients may keep sending to removed endpoints, or get no replies", "allow the failed operation; the kernel needs nf_conntrack_netlink",
 	})
 }

@@ -15,6 +15,8 @@ type writer struct {
 	writingRules map[inet.Family]bool
 	// lateRules contains the failures of earlier writes that no report has shown yet.
 	lateRules []Result
+	// wroteRules is true if a write of rules has succeeded. They may have been missing before.
+	wroteRules bool
 	// waited counts how often each Service's changes were left for the next sync.
 	waited map[model.ServiceID]int
 	// partSize is maxPart, except in tests.

@@ -118,6 +118,11 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
+// MasqueradesAll reports whether every client of a port is masqueraded.
+func (cfg Config) MasqueradesAll(have *kernel.State, port kernel.ServerKey) bool {
+	return have.HasMember(masqueraded.port(port)) || cfg.MasqueradeAll && have.HasMember(clusterIPs.port(port))
+}
+
 // outputRules match the node's own packets, whose source is often their own destination address. If that address is virtual, replies do not
 // return to this node. If it is the node's own, other nodes may have no route to it.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {

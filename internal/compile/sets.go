@@ -82,9 +82,6 @@ var (
 	served = []setRef{clusterIPs, external}
 )
 
-// Masqueraded returns the entry that masquerades packets to a port.
-func Masqueraded(port kernel.ServerKey) kernel.Member { return masqueraded.port(port) }
-
 // in returns the set's name in a family, such as KIPVS-6-CLUSTER-IP.
 func (r setRef) in(f inet.Family) string {
 	if f == inet.IPv6 {

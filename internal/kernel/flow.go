@@ -14,6 +14,8 @@ type Flow struct {
 	Endpoint netip.AddrPort
 	// Unanswered is true if the kernel has only seen the client's first packet of a TCP connection.
 	Unanswered bool
+	// OneWay is true if the kernel has only seen packets of the client, of any protocol.
+	OneWay bool
 	// Masqueraded is true if the endpoint sees another address or port than the client's.
 	Masqueraded bool
 }

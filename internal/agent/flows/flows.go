@@ -1,5 +1,6 @@
 // Package flows finds tracked connections that may be stale. A stale connection sends a client's packets to a deleted
-// endpoint, or along the path they took before the Service existed, or while rules were missing. UDP and SCTP clients that keep sending stay on a
+// endpoint, or along the path they took before the Service existed, or without masquerading, because rules were missing
+// when it began. UDP and SCTP clients that keep sending stay on a
 // stale connection until it is deleted. A TCP client whose first packet is unanswered also stays, because it
 // retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
 //
@@ -46,7 +47,7 @@ type client struct {
 // New returns Flows whose first check covers every virtual server.
 func New(withoutIPVS bool) *Flows {
 	f := &Flows{todo: newScope(), unverified: newScope(), withoutIPVS: withoutIPVS}
-	f.todo.all = true
+	f.todo.all, f.todo.plain = true, true
 	return f
 }
 
@@ -66,15 +67,9 @@ func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	}
 }
 
-// Repaired records an attempt to restore what another program removed. If it masquerades packets, flows that began meanwhile stay without
-// masquerading, because the kernel decides once for each flow.
-func (f *Flows) Repaired(op kernel.Op, err error) {
-	if err == nil {
-		f.todo.repair(op)
-	} else {
-		f.unverified.repair(op)
-	}
-}
+// Unmasqueraded records that something that masquerades packets was missing until now. Flows that began meanwhile stay without masquerading,
+// because the kernel decides once for each flow.
+func (f *Flows) Unmasqueraded() { f.todo.plain = true }
 
 func (f *Flows) pending() bool { return !f.running && (!f.todo.empty() || len(f.ended) > 0) }
 
@@ -128,7 +123,7 @@ type Check struct {
 	scope scope
 	// before contains the flows that the previous check ended. ended contains the flows that this check ended.
 	before, ended map[client]kernel.ServerKey
-	// servers contains all virtual servers at the addresses in the scope of this check.
+	// servers contains all virtual servers in the scope of this check, and all others at their addresses.
 	servers map[kernel.ServerKey]server
 }
 
@@ -150,12 +145,12 @@ func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
 		if _, concerned := addresses[key.Addr.Addr()]; !concerned && !c.scope.all && !c.scope.plain {
 			continue
 		}
-		one := server{ObservedServer: observed, ours: s.Ours(key), ports: []uint16{key.Addr.Port()}}
+		one := server{ObservedServer: observed, ours: s.Ours(key)}
 		if key == key.AllPorts() {
 			one.ports = s.Ports(key)
 		}
 		if c.scope.plain {
-			one.masqueraded = slices.DeleteFunc(slices.Clone(one.ports), func(port uint16) bool { return !s.Masquerades(key.WithPort(port)) })
+			one.masqueraded = slices.DeleteFunc(append([]uint16{key.Addr.Port()}, one.ports...), func(port uint16) bool { return !s.Masquerades(key.WithPort(port)) })
 		}
 		copied[key] = one
 	}
@@ -177,8 +172,8 @@ func (c *Check) Protocols() []inet.Protocol {
 	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
-// Stale reports whether a tracked connection must be deleted. It either leads to an endpoint that is not in its virtual server, or is a reply that
-// the kernel tracks as a separate flow, which blocks the client.
+// Stale reports whether a tracked connection must be deleted. It leads to an endpoint that is not in its virtual server, or its replies bypass this
+// node, or it is a reply that the kernel tracks as a separate flow, which blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	if flow.Key.Protocol == inet.TCP {
 		// The kernel never tracks a TCP reply as a separate flow.
@@ -208,7 +203,7 @@ func (c *Check) strayed(flow kernel.Flow) bool {
 	switch {
 	case !s.ours:
 		return false
-	case c.scope.plain && !flow.Masqueraded && s.masquerades(flow) && s.leadsTo(flow.Key, flow.Endpoint):
+	case c.scope.plain && flow.OneWay && !flow.Masqueraded && s.masquerades(flow) && s.leadsTo(flow.Key, flow.Endpoint):
 		return true // replies bypass this node
 	case !c.scope.has(flow.Key) && !c.scope.has(s.Key):
 		return false
@@ -236,7 +231,7 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 }
 
 // masquerades reports whether the endpoint of a flow sees the node's address. Whether a ClusterIP's client is a pod is not visible here, so the
-// result is false for clients of ClusterIPs outside the cluster.
+// result may be false although the client is not a pod.
 func (s server) masquerades(flow kernel.Flow) bool {
 	client := flow.Client.Addr()
 	fromNode, toItself := client == flow.Key.Addr.Addr(), client == flow.Endpoint.Addr()

@@ -34,14 +34,6 @@ func (s *scope) add(other scope) {
 	s.plain = s.plain || other.plain
 }
 
-// repair records an operation that restores what something else removed.
-func (s *scope) repair(op kernel.Op) {
-	switch op.Object.(type) {
-	case kernel.Member, kernel.Ruleset:
-		s.plain = s.plain || op.Verb != kernel.Delete
-	}
-}
-
 func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -111,14 +112,52 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 		return nil
 	}
 	for name, read := range d.Members {
-		for e := range gone(k.have.Members[name], read) {
-			m := kernel.Member{Set: name, Element: e}
-			if _, written := k.written.members[m]; !written {
-				unseen = append(unseen, m)
+		unseen = slices.AppendSeq(unseen, k.goneMembers(name, read))
+	}
+	return unseen
+}
+
+// goneMembers yields the known members of a set that the audit did not see, except those that the agent has written meanwhile.
+func (k *Kernel) goneMembers(set string, read kernel.Changes[kernel.Element, struct{}]) iter.Seq[kernel.Member] {
+	return func(yield func(kernel.Member) bool) {
+		for e := range gone(k.have.Members[set], read) {
+			m := kernel.Member{Set: set, Element: e}
+			if _, written := k.written.members[m]; !written && !yield(m) {
+				return
 			}
 		}
 	}
-	return unseen
+}
+
+func (k *Kernel) noteVanished(set string, read kernel.Changes[kernel.Element, struct{}]) {
+	if _, written := k.written.sets[set]; written {
+		return
+	}
+	for m := range k.goneMembers(set, read) {
+		k.vanished[m] = struct{}{}
+	}
+	if len(k.vanished) == 0 {
+		return
+	}
+	for e := range read.Now {
+		k.restore(kernel.Member{Set: set, Element: e}, true) // a write may report a failure although it took effect
+	}
+}
+
+func (k *Kernel) restore(m kernel.Member, exists bool) {
+	if _, vanished := k.vanished[m]; !vanished {
+		return
+	}
+	k.restored = k.restored || exists
+	if delete(k.vanished, m); len(k.vanished) == 0 {
+		k.vanished = map[kernel.Member]struct{}{} // an emptied map keeps its memory
+	}
+}
+
+// TakeRestored reports whether set members that another program had removed have been restored since the previous call.
+func (k *Kernel) TakeRestored() (restored bool) {
+	restored, k.restored = k.restored, false
+	return restored
 }
 
 // Exist records that a lookup found members that the audit missed. The next audit must return them. Otherwise
@@ -142,6 +181,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
 	for name, members := range d.Members {
+		k.noteVanished(name, members)
 		m.members(name, members)
 	}
 	if !k.written.device {

@@ -43,7 +43,11 @@ type Kernel struct {
 	// lost is true if the next audit must return everything, because there is no earlier audit to compare with. auditing is true once an audit has
 	// begun, until its result is merged.
 	lost, auditing bool
-	unsettable     map[kernel.SysctlSetting]error
+	// vanished contains the set members that another program has removed, until the agent has restored or removed them. restored is true if it has
+	// restored some of them.
+	vanished   map[kernel.Member]struct{}
+	restored   bool
+	unsettable map[kernel.SysctlSetting]error
 	// failures is nil if no plan has been applied since the last full read.
 	failures *diff.Failures
 }
@@ -53,6 +57,7 @@ func New(mode kernel.Mode) *Kernel {
 	return &Kernel{
 		Schedulers: newSchedulers(), Refusals: newRefusals(mode), ours: keySet{}, contested: keySet{}, unverified: Unverified{}, unsettable: map[kernel.SysctlSetting]error{},
 		waiting: want.NewTouched(), written: newWritten(), failed: Unverified{}, lost: true,
+		vanished: map[kernel.Member]struct{}{},
 	}
 }
 
@@ -195,6 +200,8 @@ func (k *Kernel) succeeded(op kernel.Op) {
 		} else {
 			k.ours[o.Key] = struct{}{}
 		}
+	case kernel.Member:
+		k.restore(o, op.Verb == kernel.Create)
 	case kernel.Set:
 		// The kernel decides which members survive an update of their set.
 		k.inexact = k.inexact || op.Verb == kernel.Update

@@ -128,6 +128,7 @@ func (e entry) flow() (kernel.Flow, error) {
 		Client:     there.source,
 		Endpoint:   back.source,
 		Unanswered: there.protocol == inet.TCP && e.unanswered(),
+		OneWay:     e.oneWay(),
 		// The node's own packets may keep their address, but get another port.
 		Masqueraded: back.destination != there.source,
 	}, nil
@@ -136,18 +137,20 @@ func (e entry) flow() (kernel.Flow, error) {
 // unanswered reports whether the kernel has only seen the client's first packet of a TCP connection. The result is false if this
 // cannot be determined.
 func (e entry) unanswered() bool {
-	status, err := nlbatch.BigUint32(e.status)
-	if err != nil || status&statusSeenReply != 0 {
-		return false
-	}
 	sent := false
-	err = eachOf(e.info, infoTCP, func(typ uint16, v []byte) error {
+	err := eachOf(e.info, infoTCP, func(typ uint16, v []byte) error {
 		if typ == infoState {
 			sent = len(v) == 1 && v[0] == tcpSynSent
 		}
 		return nil
 	})
-	return err == nil && sent
+	return err == nil && sent && e.oneWay()
+}
+
+// oneWay reports whether the kernel has seen no reply. The result is false if this cannot be determined.
+func (e entry) oneWay() bool {
+	status, err := nlbatch.BigUint32(e.status)
+	return err == nil && status&statusSeenReply == 0
 }
 
 // deletion returns a request that deletes this entry. The request includes the id, which depends on the entry's memory address, so a later entry

@@ -50,17 +50,32 @@ var (
 )
 
 func TestFlowOfEntry(t *testing.T) {
-	e, err := readEntry(message(there, back))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := e.flow()
-	want := kernel.Flow{
+	flow := kernel.Flow{
 		Key:    kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.SCTP},
 		Client: netip.MustParseAddrPort("192.0.2.1:4000"), Endpoint: netip.MustParseAddrPort("10.244.0.1:5353"),
 	}
-	if err != nil || got != want {
-		t.Errorf("flow %+v, %v; want %+v", got, err, want)
+	masqueraded, oneWay := flow, flow
+	masqueraded.Masqueraded, oneWay.OneWay = true, true
+	status := func(n uint32) []byte {
+		return nlbatch.AppendAttr(nil, attrStatus, binary.BigEndian.AppendUint32(nil, n))
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		want    kernel.Flow
+	}{
+		"no status":         {message(there, back), flow},
+		"a reply was seen":  {append(message(there, back), status(statusSeenReply)...), flow},
+		"no reply was seen": {append(message(there, back), status(0)...), oneWay},
+		"another address":   {message(there, tupleOf(inet.SCTP, "10.244.0.1:5353", "10.0.0.1:4000")), masqueraded},
+		"another port":      {message(there, tupleOf(inet.SCTP, "10.244.0.1:5353", "192.0.2.1:61000")), masqueraded},
+	} {
+		e, err := readEntry(c.message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.flow(); err != nil || got != c.want {
+			t.Errorf("%s: flow %+v, %v; want %+v", name, got, err, c.want)
+		}
 	}
 }
 

@@ -244,7 +244,7 @@ func tcpFlow(n int, unanswered bool) kernel.Flow {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	return kernel.Flow{
 		Key: key, Client: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), 4000), Endpoint: key.Addr,
-		Unanswered: unanswered,
+		Unanswered: unanswered, OneWay: unanswered,
 	}
 }
 

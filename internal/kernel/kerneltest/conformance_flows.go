@@ -9,10 +9,15 @@ import (
 )
 
 func flow(key kernel.ServerKey, client int, endpoint string) kernel.Flow {
-	f := kernel.Flow{Key: key, Client: netip.AddrPortFrom(ip4(1, client), 4000), Endpoint: netip.MustParseAddrPort(endpoint)}
+	f := kernel.Flow{Key: key, Client: netip.AddrPortFrom(ip4(1, client), 4000), Endpoint: netip.MustParseAddrPort(endpoint), OneWay: true}
 	if key.Family() == inet.IPv6 {
 		f.Client = netip.AddrPortFrom(ip6(1, client), 4000)
 	}
+	return f
+}
+
+func masqueraded(f kernel.Flow) kernel.Flow {
+	f.Masqueraded = true
 	return f
 }
 
@@ -27,7 +32,7 @@ func flows(b *bench) {
 	association := key("10.96.0.10:53", inet.SCTP)
 	all := map[kernel.Flow]bool{ // the value reports whether the flow's endpoint was deleted
 		flow(dns, 1, "10.244.0.1:53"):                                          true,
-		flow(dns, 2, "10.244.0.1:5353"):                                        false,
+		masqueraded(flow(dns, 2, "10.244.0.1:5353")):                           false,
 		flow(dns, 3, "10.96.0.10:53"):                                          false,
 		flow(key("10.96.0.10:54", inet.UDP), 4, "10.244.0.1:1"):                false,
 		flow(dns6, 5, "[fd00:10:244::1]:53"):                                   true,

@@ -72,10 +72,14 @@ func (Commands) AddFlow(flow kernel.Flow) error {
 			DstIP: to.Addr().AsSlice(), DstPort: to.Port(),
 		}
 	}
+	source := flow.Client
+	if flow.Masqueraded {
+		source = netip.AddrPortFrom(source.Addr(), source.Port()+1)
+	}
 	entry := &netlink.ConntrackFlow{
 		FamilyType: uint8(family),
 		Forward:    direction(flow.Client, flow.Key.Addr),
-		Reverse:    direction(flow.Endpoint, flow.Client),
+		Reverse:    direction(flow.Endpoint, source),
 		TimeOut:    uint32(time.Hour / time.Second),
 	}
 	if flow.Key.Protocol == inet.TCP {

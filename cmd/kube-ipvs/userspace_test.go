@@ -60,7 +60,7 @@ func (r *running) logged(t *testing.T, texts ...string) {
 // When it stops, it closes the ports, and does not wait for an idle connection.
 func TestRunUserspace(t *testing.T) {
 	dir, nodePort := t.TempDir(), freeport.Get(t)
-	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "first"), "")
+	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "127.0.0.1", "first"), "")
 	agent := runUserspace(t, dir)
 	ports := shop.Ports(t, agent.documents)
 	checkShop(t, ports, nodePort)
@@ -70,7 +70,7 @@ func TestRunUserspace(t *testing.T) {
 	}
 	defer func() { _ = idle.Close() }()
 
-	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "second"), "")
+	shop.Write(t, dir, nodePort, shop.EndpointWithUDP(t, "127.0.0.1", "second"), "")
 	for shop.Answer(t, ports["http"]) != "second" || shop.Answer(t, ports["dns"]) != "second" {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -175,7 +175,7 @@ func newMetrics(cfg Config) *metrics {
 		build:   gauges("kube_ipvs_build_info", "Always 1; the labels contain the version.", "version", "commit", "go_version"),
 		waiting: newWaitingGauge(),
 		endedFlows: counter("kube_ipvs_ended_flows_total",
-			"Tracked connections that the agent has ended since it started, because they bypassed their Service: UDP and SCTP flows, "+
+			"Tracked connections that the agent has ended since it started, because they bypassed their Service or lacked masquerading: UDP and SCTP flows, "+
 				"and unanswered TCP connections."),
 		healthPorts: gauges("kube_ipvs_health_check_ports",
 			"Services with a healthCheckNodePort: listening on all addresses, or failing on at least one.", "state"),

@@ -39,7 +39,7 @@ kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 ports: [{name: http, port: %d}, {name: echo, port: %[1]d, protocol: UDP}]
-endpoints: [{addresses: [127.0.0.1]}]
+endpoints: [{addresses: [192.168.77.5]}]
 `
 
 // enterNamespace moves this test into a network namespace of its own, in which the machine has the address 192.168.77.5. It also has
@@ -84,7 +84,7 @@ func TestServicesAtAddresses(t *testing.T) {
 	w := newWine(t)
 	w.build(t, "kube-ipvs.exe", "cmd/kube-ipvs", "build")
 	enterNamespace(t)
-	port := shop.EndpointWithUDP(t, "web")
+	port := shop.EndpointWithUDP(t, "192.168.77.5", "web")
 	var got []string
 	for _, p := range w.serve(t, fmt.Sprintf(atAddresses, port)) {
 		got = append(got, fmt.Sprintf("%s %s %s: %s", p.Name, p.Protocol, p.Address, p.State))

@@ -1,8 +1,8 @@
 // Package flows finds tracked connections that may be stale. A stale connection sends a client's packets to a deleted
 // endpoint, or along the path they took before the Service existed, or without masquerading, because rules were missing
-// when it began. UDP and SCTP clients that keep sending stay on a
-// stale connection until it is deleted. A TCP client whose first packet is unanswered also stays, because it
-// retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
+// when it began. UDP and SCTP clients that keep sending stay on a stale connection until it is deleted. A TCP client
+// whose first packet is unanswered also stays, because it retransmits that packet for minutes. The agent never ends
+// answered TCP connections (I13).
 //
 // May import: inet, kernel. The package performs no I/O and has no clock.
 package flows
@@ -131,7 +131,7 @@ type server struct {
 	kernel.ObservedServer
 	ours  bool
 	ports []uint16
-	// masqueraded are the ports whose endpoints see the node's address for every client.
+	// masqueraded contains the ports whose endpoints see the node's address for every client.
 	masqueraded []uint16
 }
 

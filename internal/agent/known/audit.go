@@ -129,6 +129,7 @@ func (k *Kernel) goneMembers(set string, read kernel.Changes[kernel.Element, str
 	}
 }
 
+// noteVanished records which members of a set another program has removed, and which of those recorded earlier exist again.
 func (k *Kernel) noteVanished(set string, read kernel.Changes[kernel.Element, struct{}]) {
 	if _, written := k.written.sets[set]; written {
 		return
@@ -144,6 +145,7 @@ func (k *Kernel) noteVanished(set string, read kernel.Changes[kernel.Element, st
 	}
 }
 
+// restore forgets that a member has vanished, because it exists again or the agent does not want it.
 func (k *Kernel) restore(m kernel.Member, exists bool) {
 	if _, vanished := k.vanished[m]; !vanished {
 		return

@@ -57,16 +57,21 @@ func Write(t *testing.T, dir string, nodePort, endpoint uint16, annotations stri
 // Endpoint answers TCP connections at a port of 127.0.0.1 with a line that contains its name.
 func Endpoint(t *testing.T, name string) (port uint16) {
 	t.Helper()
+	return endpointAt(t, "127.0.0.1", name)
+}
+
+func endpointAt(t *testing.T, addr, name string) (port uint16) {
+	t.Helper()
 	port = freeport.Get(t)
-	freeport.Serve(t, fmt.Sprintf("127.0.0.1:%d", port), func(c *net.TCPConn) { _, _ = fmt.Fprintln(c, name) })
+	freeport.Serve(t, fmt.Sprintf("%s:%d", addr, port), func(c *net.TCPConn) { _, _ = fmt.Fprintln(c, name) })
 	return port
 }
 
-// EndpointWithUDP is an endpoint that also answers datagrams.
-func EndpointWithUDP(t *testing.T, name string) (port uint16) {
+// EndpointWithUDP is an endpoint at an address of this machine. It also answers datagrams.
+func EndpointWithUDP(t *testing.T, addr, name string) (port uint16) {
 	t.Helper()
-	port = Endpoint(t, name)
-	socket, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+	port = endpointAt(t, addr, name)
+	socket, err := net.ListenPacket("udp", fmt.Sprintf("%s:%d", addr, port))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,9 +182,9 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	return line, err
 }
 
-// end removes the output of a part that passed. It keeps the output of the last failed run.
+// end removes the output of a part that passed, also if it failed before. It keeps the output of the last failed run.
 func (n *night) end(line record.Line, work string) error {
-	if line.State == record.Passed {
+	if line.State != record.Failed {
 		return os.RemoveAll(work)
 	}
 	kept := filepath.Join(n.dir, "failed", line.Part)

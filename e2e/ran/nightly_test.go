@@ -94,15 +94,28 @@ func TestNight(t *testing.T) {
 	if err != nil || len(tests) != 4 || tests[0].Commit == "" || tests[0].Date == "" || tests[0].Part != "x" {
 		t.Errorf("gathered %+v, %v", tests, err)
 	}
-	onlyTheLastFailureIsKept(t, n)
+	failure := onlyTheLastFailureIsKept(t, n)
+	if l, err := n.run(t.Context(), record.Part{Name: "x", Targets: []string{"pass"}}); err != nil || l.State != record.Flaky {
+		t.Errorf("%+v, %v\n%s", l, err, screen)
+	}
+	if kept := onlyTheLastFailureIsKept(t, n); !os.SameFile(failure, kept) {
+		t.Error("a flaky run replaced the output of the failed one")
+	}
 }
 
-func onlyTheLastFailureIsKept(t *testing.T, n *night) {
+// onlyTheLastFailureIsKept returns the file with the output of the last failed run.
+func onlyTheLastFailureIsKept(t *testing.T, n *night) os.FileInfo {
 	t.Helper()
 	kept, err := filepath.Glob(filepath.Join(n.dir, "*", "x", "*", "log"))
-	if want := filepath.Join(n.dir, "failed", "x", "0", "log"); err != nil || !reflect.DeepEqual(kept, []string{want}) {
+	want := filepath.Join(n.dir, "failed", "x", "0", "log")
+	if err != nil || !reflect.DeepEqual(kept, []string{want}) {
 		t.Errorf("kept %q, %v; want the last failure's %q", kept, err, want)
 	}
+	file, err := os.Stat(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestExcused: the host may skip tests that passed in a guest or belong to another part.

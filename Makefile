@@ -299,14 +299,15 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 
 # Smaller cases come first. kube-proxy's iptables mode with 10,000 Services is omitted: its start did not end within two hours.
 bench_cases := $(filter-out iptables/10000,$(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n))) \
-	kube-ipvs/50000 kube-ipvs-routes/50000 $(foreach n,1000 10000,kube-ipvs-nftables/$n) \
-	$(foreach p,ipvs-alone ipvs-conntrack kube-ipvs kube-ipvs-nftables iptables ipvs nftables,$p/1000/packets) \
+	kube-ipvs/50000 kube-ipvs-routes/50000 kube-router/100 $(foreach n,1000 10000,kube-ipvs-nftables/$n kube-router/$n) \
+	$(foreach p,ipvs-alone ipvs-conntrack kube-ipvs kube-ipvs-nftables iptables ipvs nftables kube-router,$p/1000/packets) \
 	$(foreach p,kube-ipvs kube-ipvs-nftables nftables,$p/10000/packets) $(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms)
 measured = $(filter $(or $(CASES),%),$(bench_cases))
 bench_out = $(or $(OUT),.cache/bench)
 
 .PHONY: bench-peers
-bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000, CASES=%/packets
+bench-peers: lab-bin build contain upstream ## Measure kube-ipvs, kube-proxy, kube-router and IPVS without a proxy (hours); continues an interrupted run; CASES=kube-ipvs/1000, CASES=%/packets
+	@$(if $(filter kube-router/%,$(measured)),go run ./e2e/testbed/cmd/upstream -peers)
 	@n=0; for case in $(or $(measured),$(error no case matches $(CASES): $(bench_cases))); do \
 		n=$$((n + 1)); name=$$(echo $$case | tr / -); [ ! -e $(bench_out)/$$name/done ] || continue; \
 		echo "$$(date +%T) $$case ($$n of $(words $(measured)))" >&2; rm -rf $(bench_out)/$$name; mkdir -p $(bench_out); \

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
@@ -73,6 +74,7 @@ func measure(t *testing.T, which string) *Result {
 		b.packets(t, result)
 		return result
 	}
+	b.api.Writable = name == upstream.KubeRouter // also makes the server list pods and other kinds that only kube-router watches
 	p := programOf(t, name, b.kubeconfig)
 	result.Program, result.Version = p.name, p.version
 	result.Start = b.start(t, p)

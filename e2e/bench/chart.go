@@ -31,7 +31,7 @@ func orZero[T any](p *T) (value T) {
 
 // colors contains the programs that charts show.
 var colors = map[string]string{
-	"kube-ipvs": "#1b6ac9", "kube-proxy iptables": "#d14b1f", "kube-proxy ipvs": "#8a4fb8", "kube-proxy nftables": "#2f854c",
+	"kube-ipvs": "#1b6ac9", "kube-proxy iptables": "#d14b1f", "kube-proxy ipvs": "#8a4fb8", "kube-proxy nftables": "#2f854c", "kube-router": "#a07a00",
 }
 
 type point struct{ services, value float64 }

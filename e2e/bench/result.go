@@ -1,4 +1,4 @@
-// Package bench compares kube-ipvs with the modes of kube-proxy. It uses the clock of a guest whose CPU executes one
+// Package bench compares kube-ipvs with the modes of kube-proxy, and with kube-router. It uses the clock of a guest whose CPU executes one
 // instruction per nanosecond, so results are nearly the same on any machine.
 //
 // Each measurement runs in a separate guest. The test acts as the API server, because a real API server would share the
@@ -9,7 +9,7 @@ import "time"
 
 // Result contains one program's measurements for one number of Services.
 type Result struct {
-	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone", "IPVS with conntrack"
+	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "kube-router", "IPVS alone", "IPVS with conntrack"
 	Version  string `json:"version,omitempty"`
 	Services int    `json:"services"`
 

@@ -102,13 +102,14 @@ var Parts = []Part{
 	{"bench-5000", benchProves + " with 5,000 Services", []string{ours + "5000"}, 10, true},
 	{"bench-10000", benchProves + " with 10,000 Services", []string{ours + "10000"}, 40, true},
 	{"bench-50000", benchProves + " with 50,000 Services", []string{ours + "50000"}, 60, true},
-	// kube-proxy's results do not change with this project, so they are measured less often.
+	// The results of other projects do not change with this one, so they are measured less often.
 	{"peers-100", benchProves + " of kube-proxy with 100 Services", []string{theirs("100")}, 10, true},
 	{"peers-1000", benchProves + " of kube-proxy with 1,000 Services", []string{theirs("1000")}, 30, true},
 	{"peers-storms", "CPU of kube-proxy during many changes at once", []string{theirs("1000/storms")}, 30, true},
 	{"peers-5000", benchProves + " of kube-proxy with 5,000 Services", []string{theirs("5000")}, 120, true},
 	{"peers-10000-ipvs", benchProves + " of kube-proxy's ipvs mode with 10,000 Services", []string{"bench-peers CASES=ipvs/10000"}, 120, true},
 	{"peers-10000-nftables", benchProves + " of kube-proxy's nftables mode with 10,000 Services", []string{"bench-peers CASES=nftables/10000"}, 120, true},
+	{"peers-kube-router", benchProves + " of kube-router with 100 and 1,000 Services", []string{"bench-peers CASES='kube-router/100 kube-router/1000'"}, 60, true},
 	{"data-planes", "random objects with IPVS and with nftables", []string{"data-planes KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 15, false},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }

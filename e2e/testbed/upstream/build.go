@@ -43,7 +43,7 @@ func Fetch(ctx context.Context, root string, set Set) error {
 
 func wanted(set Set) (all []release) {
 	for _, r := range releases {
-		if r.set <= set {
+		if set.includes(r.set) {
 			all = append(all, r)
 		}
 	}

@@ -38,12 +38,14 @@ const (
 	CoreDNS               = "coredns"
 	BridgePlugin          = "bridge"
 	E2ETest               = "e2e.test" // Kubernetes' own tests
+
+	KubeRouter = "kube-router"
 )
 
 // BuildCommand builds every program. It works from any directory of the main module.
 const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upstream"
 
-// Set selects programs by the tests that need them. Each set includes the previous ones.
+// Set selects programs by the tests that need them. Each set includes ControlPlane, and KubernetesTests includes Cluster.
 type Set int
 
 // Only the first set builds quickly.
@@ -51,7 +53,12 @@ const (
 	ControlPlane    Set = iota
 	Cluster             // nodes with kubelets
 	KubernetesTests     // Kubernetes' own tests
+	Peers               // other projects that replace kube-proxy
 )
+
+func (s Set) includes(other Set) bool {
+	return other == s || other == ControlPlane || s == KubernetesTests && other == Cluster
+}
 
 // RootVariable names the environment variable with the checkout's directory.
 const RootVariable = "KUBE_IPVS_ROOT"
@@ -159,10 +166,18 @@ var releases = []release{
 		cost:     "about 5 minutes on 2 cores",
 		programs: []program{{E2ETest, "k8s.io/kubernetes/test/e2e"}},
 	},
+	{
+		folder:   "kuberouter",
+		set:      Peers,
+		module:   "github.com/cloudnativelabs/kube-router/v2",
+		stamp:    []string{"github.com/cloudnativelabs/kube-router/v2/pkg/version.Version"},
+		cost:     "about 3 minutes on 2 cores",
+		programs: []program{{KubeRouter, "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}},
+	},
 }
 
 func (s Set) command() string {
-	return BuildCommand + [...]string{"", " -cluster", " -tests"}[s]
+	return BuildCommand + [...]string{"", " -cluster", " -tests", " -peers"}[s]
 }
 
 // Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest checkout above the working directory.

@@ -1,6 +1,7 @@
 // Command upstream builds missing upstream programs (etcd, kube-apiserver, kube-proxy) from source for the end-to-end tests. With
-// -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -path NAME, it builds
-// nothing and prints the program's path. With -fetch, it only downloads.
+// -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -peers, it builds the
+// proxies of other projects instead. With -path NAME, it builds nothing and prints the program's path. With -fetch, it only
+// downloads.
 package main
 
 import (
@@ -18,6 +19,7 @@ func main() {
 	path := flag.String("path", "", "print the path of this built program (such as etcd or kubelet) instead of building")
 	cluster := flag.Bool("cluster", false, "also build the programs of a cluster with kubelets")
 	tests := flag.Bool("tests", false, "like -cluster, and also build Kubernetes' own tests")
+	peers := flag.Bool("peers", false, "also build the proxies of other projects")
 	fetch := flag.Bool("fetch", false, "only download what a build needs")
 	flag.Parse()
 	set := upstream.ControlPlane
@@ -26,6 +28,8 @@ func main() {
 		set = upstream.KubernetesTests
 	case *cluster:
 		set = upstream.Cluster
+	case *peers:
+		set = upstream.Peers
 	}
 	if err := run(*path, set, *fetch); err != nil {
 		fmt.Fprintln(os.Stderr, "upstream:", err)

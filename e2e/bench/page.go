@@ -50,7 +50,10 @@ const aloneProgram, trackedProgram = "IPVS alone", "IPVS with conntrack"
 
 // programs lists the compared programs in the order of rows and legends. "kube-ipvs nftables" and "kube-ipvs routes" are kube-ipvs
 // with the data plane nftables, and with routes in place of addresses.
-var programs = []string{"kube-ipvs", "kube-ipvs nftables", "kube-ipvs routes", aloneProgram, trackedProgram, "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables", "kube-router"}
+var programs = []string{
+	"kube-ipvs", "kube-ipvs nftables", "kube-ipvs routes", aloneProgram, trackedProgram,
+	"kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables", "kube-router",
+}
 
 // table is a generated table.
 type table struct {

@@ -1,5 +1,5 @@
-// Package bench compares kube-ipvs with the modes of kube-proxy, and with kube-router. It uses the clock of a guest whose CPU executes one
-// instruction per nanosecond, so results are nearly the same on any machine.
+// Package bench compares kube-ipvs with the modes of kube-proxy, and with kube-router. It uses the clock of a guest
+// whose CPU executes one instruction per nanosecond, so results are nearly the same on any machine.
 //
 // Each measurement runs in a separate guest. The test acts as the API server, because a real API server would share the
 // only CPU and dominate the figures. The programs, the kernel and the connections are real.

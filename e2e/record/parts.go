@@ -97,7 +97,7 @@ var Parts = []Part{
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
 	{"bench-100", benchProves + " with 100 Services", []string{ours + "100"}, 5, true},
 	{"bench-1000", benchProves + " with 1,000 Services", []string{ours + "1000"}, 15, true},
-	{"bench-packets", "cost of a packet, compared with kube-proxy and with IPVS without a proxy", []string{"bench-peers CASES=%/packets"}, 45, true},
+	{"bench-packets", "cost of a packet, compared with kube-proxy, kube-router and IPVS without a proxy", []string{"bench-peers CASES=%/packets"}, 45, true},
 	{"bench-storms", "CPU of many changes at once", []string{"bench-peers CASES=kube-ipvs/1000/storms"}, 10, true},
 	{"bench-5000", benchProves + " with 5,000 Services", []string{ours + "5000"}, 10, true},
 	{"bench-10000", benchProves + " with 10,000 Services", []string{ours + "10000"}, 40, true},

@@ -101,7 +101,7 @@ func TestUnits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWine(t)
 			w.build(t, name+".exe", "internal/"+name, "test", "-c")
-			// The first program in a new directory runs the tests, because only then Wine starts its network service.
+			// The tests must be the first program in a new directory: only then does Wine start its network service.
 			out, err := w.command(t, name+".exe", "-test.v", "-test.timeout=2m", "-test.run=^Test", "-test.skip=^("+strings.Join(without, "|")+")$").CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)

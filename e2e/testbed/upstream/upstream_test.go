@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,25 @@ func write(t *testing.T, file, content string) {
 	}
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSets: every set includes the control plane. Only measurements need the proxies of other projects.
+func TestSets(t *testing.T) {
+	for set, want := range map[Set]map[string]bool{
+		ControlPlane:    {KubeAPIServer: true, Kubelet: false, E2ETest: false, KubeRouter: false},
+		Cluster:         {KubeAPIServer: true, Kubelet: true, E2ETest: false, KubeRouter: false},
+		KubernetesTests: {KubeAPIServer: true, Kubelet: true, E2ETest: true, KubeRouter: false},
+		Peers:           {KubeAPIServer: true, Kubelet: false, E2ETest: false, KubeRouter: true},
+	} {
+		for name, included := range want {
+			has := slices.ContainsFunc(wanted(set), func(r release) bool {
+				return slices.ContainsFunc(r.programs, func(p program) bool { return p.name == name })
+			})
+			if has != included {
+				t.Errorf("%q includes %s: %t", set.command(), name, has)
+			}
+		}
 	}
 }
 

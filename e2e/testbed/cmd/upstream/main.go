@@ -1,6 +1,6 @@
 // Command upstream builds missing upstream programs (etcd, kube-apiserver, kube-proxy) from source for the end-to-end tests. With
-// -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -peers, it builds the
-// proxies of other projects instead. With -path NAME, it builds nothing and prints the program's path. With -fetch, it only
+// -cluster, it also builds the programs of a cluster with kubelets; -tests adds Kubernetes' own tests. With -peers, it also
+// builds the proxies of other projects. With -path NAME, it builds nothing and prints the program's path. With -fetch, it only
 // downloads.
 package main
 

@@ -173,7 +173,7 @@ func (w *world) calm() {
 func (w *world) checkStep(op kernel.Op, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state, checker := w.fake.State(), w.check()
+	state, checker := w.fake.View(), w.check()
 	if err != nil {
 		w.blame(op)
 	} else if !w.mayUnclaim {

@@ -62,8 +62,9 @@ func (v view) needed(server *want.Server) []kernel.Member {
 
 // idleGuards lists the guards of a port whose endpoints are all open to every client.
 func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
+	entry := want.LedgerEntry(v.base.Ledger, key).Element
 	for _, set := range v.base.Sets {
-		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}
+		m := kernel.Member{Set: set.Name, Element: entry}
 		if set.Timing == want.Guard && v.s.HasMember(m) && !v.want.HasMember(m) {
 			wrong = append(wrong, Interrupted(m))
 		}

@@ -53,12 +53,12 @@ func (f *Fake) SetForwarding(d kernel.ServerDestination, how kernel.Forwarding) 
 	if s == nil {
 		return fmt.Errorf("%s: %w", d.Server, kernel.ErrNotFound)
 	}
-	have, ok := s.destinations[d.Addr]
+	have, ok := s.Destination(d.Addr)
 	if !ok {
 		return fmt.Errorf("%s: %w", d, kernel.ErrNotFound)
 	}
 	have.Forwarding = how
-	s.destinations[d.Addr] = have
+	s.store(have)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (f *Fake) FlushSet(name string) error {
 	if f.sets[name] == nil {
 		return fmt.Errorf("set %s: %w", name, kernel.ErrNotFound)
 	}
-	clear(f.sets[name].members)
+	f.sets[name].members = noMembers
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (f *Fake) newChain(family inet.Family, id kernel.ChainID) error {
 	if _, ok := f.tables[family][id]; ok {
 		return fmt.Errorf("chain %s: %w", id, kernel.ErrExists)
 	}
-	f.tables[family][id] = nil
+	f.setChain(family, id, nil)
 	return nil
 }
 
@@ -146,9 +146,9 @@ func (f *Fake) edit(family inet.Family, id kernel.ChainID, change func([]line) [
 	if !ok {
 		return fmt.Errorf("chain %s: %w", id, kernel.ErrNotFound)
 	}
-	f.tables[family][id] = change(have)
+	f.setChain(family, id, change(have))
 	if err := f.check(family, f.tables[family], id.Table); err != nil {
-		f.tables[family][id] = have
+		f.setChain(family, id, have)
 		return err
 	}
 	return nil

@@ -39,6 +39,27 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
+// A view shares its parts with the fake, which replaces them instead of modifying them.
+func TestView(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := New(Chains...)
+		for _, batch := range rapid.Custom(randomScript).Draw(t, "script") {
+			held, was := f.View(), f.State()
+			for key, server := range was.Servers {
+				server.Destinations = slices.Clone(server.Destinations)
+				was.Servers[key] = server
+			}
+			apply(f, batch...)
+			if !reflect.DeepEqual(held, was) {
+				t.Fatalf("an earlier view was modified by\n%s%s", batch, Diff(was, held))
+			}
+			if diff := Diff(MustParseDump(f.Dump()).State(), f.View()); diff != "" {
+				t.Fatalf("the view is not current after\n%s(-kernel +view):\n%s", batch, diff)
+			}
+		}
+	})
+}
+
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:

@@ -57,7 +57,7 @@ func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	late := f.state()
+	late := f.copyState()
 	hideLimits(late)
 	isEarly := func() bool { return slow.random.IntN(2) == 0 }
 	if isEarly() {

@@ -96,7 +96,7 @@ func compareChains(a, b kernel.ChainID) int {
 func (f *Fake) dumpServers() []string {
 	var out []string
 	for _, key := range slices.SortedFunc(maps.Keys(f.servers), kernel.ServerKey.Compare) {
-		s := f.servers[key].observe()
+		s := f.servers[key]
 		out = append(out, create(s.Server))
 		for _, d := range s.Destinations {
 			out = append(out, dumpDestination(key, d))

@@ -23,6 +23,7 @@ type Fake struct {
 	addresses map[netip.Addr]kernel.Binding
 	sets      map[string]*set
 	tables    map[inet.Family]tables
+	views     map[inet.Family]kernel.RulesView // what reads return for the tables that have not changed since
 	oldRules  []kernel.OldRules
 	leftovers kernel.Leftovers
 	servers   map[kernel.ServerKey]*server
@@ -58,6 +59,7 @@ func New(chains ...kernel.ChainID) *Fake {
 		addresses: map[netip.Addr]kernel.Binding{},
 		sets:      map[string]*set{},
 		tables:    map[inet.Family]tables{inet.IPv4: freshTables(), inet.IPv6: freshTables()},
+		views:     map[inet.Family]kernel.RulesView{},
 		servers:   map[kernel.ServerKey]*server{},
 		timeouts:  freshTimeouts,
 		touched:   map[inet.Family]uint64{},
@@ -77,7 +79,7 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
 		return nil, fmt.Errorf("read kernel: %w", err)
 	}
-	s := f.state()
+	s := f.copyState()
 	for key := range f.faults.missed {
 		delete(s.Servers, key)
 	}
@@ -95,7 +97,22 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.copyState()
+}
+
+// View is like State, but much cheaper: the members of the sets are not a copy, so callers must not modify the state.
+func (f *Fake) View() *kernel.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.state()
+}
+
+func (f *Fake) copyState() *kernel.State {
+	s := f.state()
+	for name, members := range s.Members {
+		s.Members[name] = maps.Clone(members)
+	}
+	return s
 }
 
 func (f *Fake) state() *kernel.State {
@@ -123,7 +140,7 @@ func (f *Fake) Lookup(
 	found := map[kernel.ServerKey]kernel.ObservedServer{}
 	for _, key := range keys {
 		if s, ok := f.servers[key]; ok {
-			found[key] = s.observe()
+			found[key] = s.ObservedServer
 		}
 	}
 	return found, nil

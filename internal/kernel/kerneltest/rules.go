@@ -61,24 +61,41 @@ func (f *Fake) ours(id kernel.ChainID) bool {
 }
 
 func (f *Fake) readRules(s *kernel.State) {
-	for family, tables := range f.tables {
-		view := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}, Foreign: map[kernel.ChainID][]string{}}
-		for id, lines := range tables {
-			if f.ours(id) {
-				view.Chains[id] = chainTags(lines)
-				view.Foreign[id] = foreignRules(lines)
-			} else if tags := jumpTags(lines); len(tags) > 0 {
-				view.Jumps[id] = tags
-			}
-			if rules := ahead(id, lines); len(rules) > 0 {
-				if view.Ahead == nil {
-					view.Ahead = map[kernel.ChainID][]string{}
-				}
-				view.Ahead[id] = rules
-			}
+	for family := range f.tables {
+		if _, current := f.views[family]; !current {
+			f.views[family] = f.viewRules(family)
 		}
-		s.Rules[family] = view
 	}
+	maps.Copy(s.Rules, f.views)
+}
+
+func (f *Fake) viewRules(family inet.Family) kernel.RulesView {
+	view := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}, Foreign: map[kernel.ChainID][]string{}}
+	for id, lines := range f.tables[family] {
+		if f.ours(id) {
+			view.Chains[id] = chainTags(lines)
+			view.Foreign[id] = foreignRules(lines)
+		} else if tags := jumpTags(lines); len(tags) > 0 {
+			view.Jumps[id] = tags
+		}
+		if rules := ahead(id, lines); len(rules) > 0 {
+			if view.Ahead == nil {
+				view.Ahead = map[kernel.ChainID][]string{}
+			}
+			view.Ahead[id] = rules
+		}
+	}
+	return view
+}
+
+func (f *Fake) setTables(family inet.Family, t tables) {
+	f.tables[family] = t
+	delete(f.views, family)
+}
+
+func (f *Fake) setChain(family inet.Family, id kernel.ChainID, lines []line) {
+	f.tables[family][id] = lines
+	delete(f.views, family)
 }
 
 // ahead lists foreign rules that accept packets before our jumps.
@@ -172,7 +189,7 @@ func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 		if err := f.check(rules.Family, next, table); err != nil {
 			return fmt.Errorf("iptables-restore: table %s: %w", table, err)
 		}
-		f.tables[rules.Family] = next
+		f.setTables(rules.Family, next)
 	}
 	return unknownTables(rules)
 }
@@ -270,7 +287,8 @@ func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) err
 // deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules stay, as does an emptied chain to which a
 // foreign rule jumps.
 func (f *Fake) deleteRules(family inet.Family) {
-	t := f.tables[family]
+	t := maps.Clone(f.tables[family])
+	defer f.setTables(family, t)
 	wanted := map[kernel.ChainID]bool{} // used by foreign rules
 	for id, lines := range t {
 		t[id] = slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return !l.foreign })

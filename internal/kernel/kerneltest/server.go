@@ -17,23 +17,33 @@ var schedulers = []string{
 	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
 }
 
-type server struct {
-	kernel.Server
-	destinations map[netip.AddrPort]kernel.ObservedDestination
-}
-
-func (s *server) observe() kernel.ObservedServer {
-	o := kernel.ObservedServer{Server: s.Server}
-	for _, d := range s.destinations {
-		o.Destinations = append(o.Destinations, d)
-	}
-	slices.SortFunc(o.Destinations, func(a, b kernel.ObservedDestination) int { return a.Compare(b.Destination) })
-	return o
-}
+// server is a virtual server. Its list of destinations is replaced, never modified, because states that were read share it.
+type server struct{ kernel.ObservedServer }
 
 func (f *Fake) readServers(s *kernel.State) {
+	s.Servers = make(map[kernel.ServerKey]kernel.ObservedServer, len(f.servers))
 	for key, server := range f.servers {
-		s.Servers[key] = server.observe()
+		s.Servers[key] = server.ObservedServer
+	}
+}
+
+func (s *server) place(addr netip.AddrPort) (int, bool) {
+	return slices.BinarySearchFunc(s.Destinations, addr, func(d kernel.ObservedDestination, a netip.AddrPort) int { return d.Addr.Compare(a) })
+}
+
+func (s *server) store(d kernel.ObservedDestination) {
+	list := slices.Clone(s.Destinations)
+	if i, found := s.place(d.Addr); found {
+		list[i] = d
+		s.Destinations = list
+	} else {
+		s.Destinations = slices.Insert(list, i, d)
+	}
+}
+
+func (s *server) remove(addr netip.AddrPort) {
+	if i, found := s.place(addr); found {
+		s.Destinations = slices.Delete(slices.Clone(s.Destinations), i, i+1)
 	}
 }
 
@@ -47,10 +57,7 @@ func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
 		if err := f.checkServer(want); err != nil {
 			return err
 		}
-		f.servers[want.Key] = &server{
-			Server:       asStored(want),
-			destinations: map[netip.AddrPort]kernel.ObservedDestination{},
-		}
+		f.servers[want.Key] = &server{kernel.ObservedServer{Server: asStored(want)}}
 		return nil
 	case kernel.Update:
 		if !ok {
@@ -103,7 +110,7 @@ func (f *Fake) applyDestination(verb kernel.Verb, want kernel.ServerDestination)
 	s, ok := f.servers[want.Server]
 	if verb == kernel.Delete {
 		if ok {
-			delete(s.destinations, want.Addr)
+			s.remove(want.Addr)
 		}
 		return nil
 	}
@@ -120,7 +127,7 @@ func (s *server) put(verb kernel.Verb, want kernel.Destination) error {
 	if err := s.checkDestination(want); err != nil {
 		return err
 	}
-	have, ok := s.destinations[want.Addr]
+	have, ok := s.Destination(want.Addr)
 	switch {
 	case verb != kernel.Create && verb != kernel.Update:
 		return errVerb("a destination")
@@ -132,7 +139,7 @@ func (s *server) put(verb kernel.Verb, want kernel.Destination) error {
 		return fmt.Errorf("%s is not a unicast address: %w", want.Addr, syscall.EINVAL)
 	}
 	// An update keeps the connections, and sets the forwarding method to masquerading.
-	s.destinations[want.Addr] = kernel.ObservedDestination{Destination: want, Stats: have.Stats}
+	s.store(kernel.ObservedDestination{Destination: want, Stats: have.Stats})
 	return nil
 }
 
@@ -174,19 +181,21 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	if s == nil {
 		panic(fmt.Sprintf("SetConnections: virtual server %s does not exist", d.Server))
 	}
-	have, ok := s.destinations[d.Addr]
+	have, ok := s.Destination(d.Addr)
 	if !ok {
 		panic(fmt.Sprintf("SetConnections: destination %s of %s does not exist", d.Addr, d.Server))
 	}
 	have.Stats = stats
-	s.destinations[d.Addr] = have
+	s.store(have)
 }
 
 // A dump of the whole table does not show connection limits.
 func hideLimits(s *kernel.State) {
-	for _, server := range s.Servers {
+	for key, server := range s.Servers {
+		server.Destinations = slices.Clone(server.Destinations)
 		for i := range server.Destinations {
 			server.Destinations[i].Upper, server.Destinations[i].Lower = 0, 0
 		}
+		s.Servers[key] = server
 	}
 }

@@ -50,7 +50,7 @@ var Rows = []Row{
 	},
 	{
 		Name: "R5", Title: "open connections after another program flushes tables",
-		Full:   "every kind of flush, with the number of surviving connections",
+		Full:   "every kind of flush, with the number of surviving connections; the agent backs off, because the flushes follow each other",
 		Probes: []Probe{{Package: coexist, Tests: "^TestOthersFlush$"}},
 		Peer:   "not measured",
 	},
@@ -64,7 +64,7 @@ var Rows = []Row{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes, which take half an hour; `make nightly` runs fewer",
+		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes; `make nightly PART=faults` measures them, but this result is older",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",
@@ -94,7 +94,7 @@ var Rows = []Row{
 		Name: "R12", Title: "fuzzing of everything that parses other programs' bytes",
 		Full:   "1,000,000 inputs for each target, no failure",
 		Probes: []Probe{{Package: "internal/...", Tests: "^Fuzz", Part: "fuzz"}},
-		Peer:   "not measured; kube-proxy has no such fuzz targets", Missing: "1,000,000 inputs of the slow targets; each target runs for a minute",
+		Peer:   "not measured; kube-proxy has no such fuzz targets", Missing: "1,000,000 inputs of the slow targets; `make nightly PART=fuzz` measures them, but this result is older",
 	},
 	{
 		Name: "R13", Title: "UDP clients move when the only server is replaced",

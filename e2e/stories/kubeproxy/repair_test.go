@@ -48,7 +48,8 @@ func TestRepairTimes(t *testing.T) {
 				if i > 0 { // the agent backs off when the same state is damaged repeatedly
 					w.restartOurs(t)
 				}
-				time.Sleep(time.Duration(i) * 50 * time.Millisecond) // the agent checks once a second
+				// The agent checks once a second, and kube-proxy every 30 seconds: damage at moments spread evenly over both.
+				time.Sleep(time.Duration(i) * 1550 * time.Millisecond)
 				w.both(func(s *side) string {
 					r := map[*side]*repairs{w.ours: ours, w.theirs: theirs}[s]
 					if r.failed == nil {

@@ -81,7 +81,9 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.refusesEndpoint(broadcast)
-		w.put(web("10.244.0.1", broadcast))
+		svc := web("10.244.0.1", broadcast)
+		svc.Balancing.SlowStart = time.Second
+		w.put(svc)
 		w.start()
 		w.fake.TakeCounts()
 		w.takeReports()
@@ -89,7 +91,11 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.Reads != 10 || c.Writes() < 20 || c.Writes() > 40 {
 			w.Errorf("calls in 10 minutes: %+v", c)
 		}
-		for _, r := range w.takeReports() {
+		reports := w.takeReports()
+		if len(reports) > 60 {
+			w.Errorf("%d syncs in 10 minutes", len(reports))
+		}
+		for _, r := range reports {
 			if r.Err != nil || r.Drift != 0 {
 				w.Errorf("got error %v and drift %d", r.Err, r.Drift)
 			}

@@ -84,13 +84,10 @@ func (a *Agent) nextWake() time.Time {
 
 func (a *Agent) nextSync(now time.Time) time.Time {
 	p := a.planner
-	deadlines := []time.Time{p.draining.Next(), p.ramps.Next()}
 	if p.known.State() == nil {
-		deadlines = append(deadlines, a.schedule.NextWake()) // the first sync itself reads the kernel
-	} else {
-		deadlines = append(deadlines, a.walks.flows.Next(), p.known.Refusals.Next(), a.reader.nextProbe(p.cluster))
+		return a.schedule.NextSync(now, a.schedule.NextWake()) // the first sync itself reads the kernel
 	}
-	return a.schedule.NextSync(now, deadlines...)
+	return a.schedule.NextSync(now, p.draining.Next(), p.ramps.Next(), a.walks.flows.Next(), p.known.Refusals.Next(), a.reader.nextProbe(p.cluster))
 }
 
 // Preview returns what the agent would serve, and the kernel's current state. It writes nothing.

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,26 @@ func (w *world) startMovable() (old *plane, moves chan agent.Move) {
 	w.services = all(web("10.244.0.1"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS())
 	w.start()
 	return old, moves
+}
+
+// While the first sync of the new data plane fails, a draining endpoint causes no further attempts.
+func TestFailedMoveRetriesRarely(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		_, moves := w.startMovable()
+		second := netip.MustParseAddrPort("10.244.0.2:8080")
+		w.put(web("10.244.0.1", second.Addr().String()))
+		w.fake.SetConnections(webKey, second, 1, 0)
+		w.put(web("10.244.0.1"))
+		next := &plane{Kernel: w.fake}
+		next.full.Store(true)
+		moves <- agent.Move{Kernel: next, Mode: kernel.IPVSWithNFTables, Done: func() {}}
+		w.sleep(time.Second)
+		w.takeReports()
+		w.sleep(2 * time.Minute)
+		if n := len(w.takeReports()); n == 0 || n > 120 {
+			t.Errorf("%d attempts in two minutes", n)
+		}
+	})
 }
 
 // A running agent moves to another data plane. It never uses the old one again, removes no virtual server or address, and sets IPVS' sysctls

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -9,9 +10,15 @@ import (
 // oldRules removes the sets and rules that an earlier run left in another rule layer. It works outside the loop,
 // because iptables can be slow or hang.
 type oldRules struct {
-	job[[]Result]
+	job[removal]
 	removed bool
 	results []Result
+}
+
+// removal is the result of one attempt. kept is true if it left rules in place.
+type removal struct {
+	results []Result
+	kept    bool
 }
 
 // start begins to remove old rules once the current rules are complete. Until then, the old rules may be the only
@@ -20,27 +27,34 @@ func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report
 	if o.running() || o.removed || !r.rulesComplete() {
 		return
 	}
-	o.job.start(b, func() ([]Result, error) { return removeOldRules(ctx, k) }, func(results []Result, err error) {
-		o.removed, o.results = err == nil, results
-		for _, result := range results {
+	complete := r.Complete()
+	o.job.start(b, func() (removal, error) { return removeOldRules(ctx, k, complete) }, func(done removal, err error) {
+		o.removed, o.results = err == nil && !done.kept, done.results
+		for _, result := range done.results {
 			o.removed = o.removed && result.Err == nil
 		}
-		if err != nil || len(results) > 0 {
+		if err != nil || len(done.results) > 0 {
 			request()
 		}
 	})
 }
 
-func removeOldRules(ctx context.Context, k Kernel) (results []Result, err error) {
+// The old rules in nftables may also contain the virtual servers, so they stay until everything is complete.
+func removeOldRules(ctx context.Context, k Kernel, complete bool) (done removal, err error) {
 	old, err := k.FindOldRules(ctx)
+	old = slices.DeleteFunc(old, func(r kernel.OldRules) bool {
+		keep := r.Variant == kernel.RulesNFTables && !complete
+		done.kept = done.kept || keep
+		return keep
+	})
 	if len(old) == 0 {
-		return nil, err
+		return done, err
 	}
 	ops := removalOf(old)
 	for i, err := range k.Apply(ctx, ops) {
-		results = append(results, Result{Op: ops[i], Err: err})
+		done.results = append(done.results, Result{Op: ops[i], Err: err})
 	}
-	return results, err
+	return done, err
 }
 
 func (o *oldRules) report(r *Report) {
@@ -62,6 +76,5 @@ func (r *Report) rulesComplete() bool {
 			return false
 		}
 	}
-	// If there are no results, the sync may have failed before it wrote anything.
-	return r.Full && len(r.rulesErr) == 0 && (r.Err == nil || len(r.Results) > 0)
+	return r.Applied() && len(r.rulesErr) == 0
 }

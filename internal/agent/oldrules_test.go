@@ -2,13 +2,17 @@ package agent_test
 
 import (
 	"errors"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // Until the agent's own rules are complete, the old rules in the other iptables variant may be the only working ones.
@@ -28,6 +32,66 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 			t.Errorf("the old rules were not removed: %v", old)
 		}
 		w.stop()
+	})
+}
+
+// The old rules in nftables may contain the virtual servers of an agent that used no IPVS. They stay until the new data plane is complete.
+func TestOldVirtualServersStayUntilNewOnesAreComplete(t *testing.T) {
+	removed := func(w *world) bool {
+		old, _ := w.fake.FindOldRules(w.Context())
+		return len(old) == 0
+	}
+	start := func(w *world, services ...*model.Service) {
+		w.fake.SetOldRules(kernel.OldRules{Variant: kernel.RulesNFTables})
+		w.put(services...)
+		w.start()
+	}
+	t.Run("virtual servers fail", func(t *testing.T) {
+		calmBubble(t, func(w *world) {
+			w.fake.Refuse(func(op kernel.Op) error {
+				if op.KindOf() == kernel.KindServer {
+					return syscall.ENOMEM
+				}
+				return nil
+			})
+			start(w, web("10.244.0.1"))
+			if w.audit(); removed(w) {
+				t.Error("the old ones are removed, and there is no new one")
+			}
+			w.fake.Refuse(nil)
+			if w.audit(); !removed(w) || !w.has("-t 10.96.0.1:80") {
+				t.Errorf("the old ones stay:\n%s", w.fake.Dump())
+			}
+		})
+	})
+	t.Run("a sync yields to a change", func(t *testing.T) {
+		calmBubble(t, func(w *world) {
+			w.unwatched = true
+			change := sync.OnceFunc(func() { w.source.put(services{webID: web("10.244.0.2")}) })
+			w.fake.OnOp(func(op kernel.Op, _ error) {
+				switch op.KindOf() {
+				case kernel.KindRules: // too slow for the first sync, so the next full sync may yield
+					time.Sleep(3 * time.Second)
+				case kernel.KindServer:
+					change()
+					time.Sleep(time.Millisecond)
+				}
+			})
+			start(w, web("10.244.0.1"), manyAddresses("10.244.0.1"))
+			yielded := false
+			for range 2 * auditInterval / time.Second {
+				w.sleep(time.Second)
+				for _, r := range w.takeReports() {
+					yielded = yielded || r.Full && r.Interrupted
+				}
+				if n := len(w.fake.View().Servers); removed(w) && n < 6000 {
+					t.Fatalf("the old ones are removed, and there are only %d new ones", n)
+				}
+			}
+			if !yielded || !removed(w) {
+				t.Errorf("a full sync yielded: %t; the old ones are removed: %t", yielded, removed(w))
+			}
+		})
 	})
 }
 

@@ -177,6 +177,9 @@ func (r *Report) firstUnfinished() error {
 	return nil
 }
 
+// Applied reports whether a full sync applied its plan, perhaps with failures. If there are no results, an error may have ended it before.
+func (r *Report) Applied() bool { return r.Full && (r.Err == nil || len(r.Results) > 0) }
+
 // Complete reports whether the kernel was in the wanted state after a full sync.
 func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 

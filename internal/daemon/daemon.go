@@ -92,6 +92,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
 		ports.observe(&r)
+		last.observe(&r)
 		if r.Complete() {
 			isReady()
 		}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,6 +32,9 @@ type snapshot struct {
 	log      *zap.Logger
 	earlier  *agent.LastKnown // nil if there is no usable file
 	recorder *lastknown.Recorder
+
+	// accepted is true once the agent has served the API server's objects: it refuses lists that lack most of what it inherits.
+	accepted atomic.Bool
 
 	mu     sync.Mutex
 	at     time.Time
@@ -117,9 +121,16 @@ func (s *snapshot) run(ctx context.Context) {
 	}
 }
 
-// fresh reports whether the API server has recently sent a message about every kind of object.
+// observe follows whether the agent serves what the source delivers.
+func (s *snapshot) observe(r *agent.Report) {
+	if s != nil && r.Applied() {
+		s.accepted.Store(true)
+	}
+}
+
+// fresh reports whether the agent serves the API server's objects, and the API server has recently sent a message about every kind of object.
 func (s *snapshot) fresh() bool {
-	if len(s.source.lastErrors()) > 0 {
+	if !s.accepted.Load() || len(s.source.lastErrors()) > 0 {
 		return false
 	}
 	for _, at := range s.source.lastContact() {

@@ -92,6 +92,23 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	}
 }
 
+// The agent may refuse the API server's first lists, because they lack most of what it inherits. Such a state must not replace the snapshot.
+func TestOnlyAcceptedStatesAreRecorded(t *testing.T) {
+	s := &snapshot{log: zap.NewNop(), source: &Source{
+		lastErrors: func() map[model.Kind]error { return nil }, lastContact: func() map[model.Kind]time.Time { return nil },
+	}}
+	s.observe(&agent.Report{Full: true, Err: errors.New("the first lists lack most Services")})
+	if s.fresh() {
+		t.Error("a refused state would be recorded")
+	}
+	s.observe(&agent.Report{Full: true, Err: errors.New("no memory"), Results: []agent.Result{{Err: errors.New("no memory")}}})
+	if !s.fresh() {
+		t.Error("a state that the agent serves would not be recorded")
+	}
+	var none *snapshot
+	none.observe(&agent.Report{})
+}
+
 func TestTrustedAuthorities(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")

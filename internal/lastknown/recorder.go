@@ -28,7 +28,8 @@ type Recorder struct {
 	Path string
 	// ID is called before each write, because the certificate authorities may rotate.
 	ID func() (Identity, error)
-	// Fresh reports whether the source receives changes. If not, the state may be outdated and is not written.
+	// Fresh reports whether the source receives changes and the agent serves them. If not, the state may be outdated or wrong, and is not
+	// written.
 	Fresh func() bool
 	// Wrote is called with the result of every write.
 	Wrote func(at time.Time, err error)

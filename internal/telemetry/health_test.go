@@ -362,6 +362,10 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready(503)
 	h.observe(endedSync(false, nil))
 	ready(503)
+	interrupted := endedSync(true, nil)
+	interrupted.Interrupted = true
+	h.observe(interrupted)
+	ready(503)
 	h.observe(endedSync(true, nil))
 	ready(200)
 	h.observe(endedSync(true, errIO)) // Services are still served

@@ -25,10 +25,10 @@ const (
 
 // held are the objects that the Store keeps although they are missing from the API server's last list of their kind.
 type held struct {
-	objects map[model.ObjectRef]struct{}
+	// objects maps them to the end of their hold.
+	objects map[model.ObjectRef]time.Time
 	// endpoints maps pod addresses to the held EndpointSlices that contain them.
 	endpoints map[netip.Addr][]model.ObjectRef
-	release   *time.Timer
 }
 
 func (h *held) drop(key model.ObjectRef) {
@@ -64,7 +64,7 @@ func (s *Store) relist(kind model.Kind, records []*Record) (holding int) {
 		s.put(newRecord(key.Kind, key.Namespace, key.Name))
 	}
 	if holding > 0 {
-		s.holdUntil(holdFor)
+		time.AfterFunc(holdFor, s.release)
 		s.yieldToAll()
 	}
 	if !wasSynced && s.synced() {
@@ -127,7 +127,7 @@ func (s *Store) hold(key model.ObjectRef) {
 			s.putService(id, &svc)
 		}
 	}
-	s.held.objects[key] = struct{}{}
+	s.held.objects[key] = time.Now().Add(holdFor)
 	if slice := s.slice(key); slice != nil {
 		for i := range slice.Endpoints {
 			s.holdEndpoint(key, &slice.Endpoints[i])
@@ -222,18 +222,17 @@ func (s *Store) isNode(addr netip.Addr) bool {
 	return false
 }
 
-func (s *Store) holdUntil(d time.Duration) {
-	if s.held.release != nil {
-		s.held.release.Stop()
-	}
-	s.held.release = time.AfterFunc(d, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for key := range s.held.objects {
+// release deletes the objects whose hold has ended.
+func (s *Store) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for key, until := range s.held.objects {
+		if !now.Before(until) {
 			s.put(newRecord(key.Kind, key.Namespace, key.Name))
 		}
-		s.signal()
-	})
+	}
+	s.signal()
 }
 
 func logHolding(log *zap.Logger, kind model.Kind, holding int) {

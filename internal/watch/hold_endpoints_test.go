@@ -96,7 +96,6 @@ func TestHeldEndpointsNeverShareAnAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 6
 		s := holdSlices(t, n)
-		defer func() { s.held.release.Stop() }()
 		drawn := func(service string) *discoveryv1.EndpointSlice {
 			return podSlice(service, fmt.Sprintf("pod-%d", rapid.IntRange(0, 2*n).Draw(t, "pod")), podAddr(rapid.IntRange(0, n).Draw(t, "address")))
 		}

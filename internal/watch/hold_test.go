@@ -126,6 +126,36 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}
 }
 
+// Each object is held for its full time, even if others were held before it.
+func TestHoldsEndSeparately(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, all := crowd(t, 10)
+		holds := func(when string, slices, services int) {
+			t.Helper()
+			synctest.Wait()
+			held := map[model.Kind]int{}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for key := range s.held.objects {
+				held[key.Kind]++
+			}
+			if held[model.KindEndpointSlice] != slices || held[model.KindService] != services {
+				t.Errorf("%s: %v are held, want %d EndpointSlices and %d Services", when, held, slices, services)
+			}
+		}
+		listSlices(t, s)
+		holds("first", 10, 0)
+		time.Sleep(20 * time.Second)
+		mustList(t, s, all[:1]...)
+		s.release() // as a timer does that has fired while the list was applied
+		holds("20 s later", 10, 9)
+		time.Sleep(15 * time.Second)
+		holds("after the time of the EndpointSlices", 0, 9)
+		time.Sleep(20 * time.Second)
+		holds("after the time of the Services", 0, 0)
+	})
+}
+
 // TestListNeverTakesMost draws lists at random. No single list removes most Services, whether or not they have Problems.
 func TestListNeverTakesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -152,9 +182,6 @@ func TestListNeverTakesMost(t *testing.T) {
 		}
 		if 2*lost > n && lost > fewMissing {
 			t.Errorf("a list with %d of %d Services removed %d Services", len(listed), n, lost)
-		}
-		if s.held.release != nil {
-			s.held.release.Stop()
 		}
 	})
 }

@@ -59,7 +59,7 @@ func NewStore(proxy Proxy) *Store {
 		nodes:         make(map[string]*model.Node),
 		problems:      make(map[model.ObjectRef][]model.Problem),
 		listed:        make(map[model.Kind]bool),
-		held:          held{objects: make(map[model.ObjectRef]struct{})},
+		held:          held{objects: map[model.ObjectRef]time.Time{}},
 		dirtyServices: make(map[model.ServiceID]struct{}),
 		dirtyNodes:    make(map[string]struct{}),
 		dirtyProblems: make(map[model.ObjectRef]struct{}),

@@ -7,7 +7,6 @@
 package slowstart
 
 import (
-	"container/heap"
 	"iter"
 	"maps"
 	"net/netip"
@@ -53,7 +52,7 @@ func (r *Ramps) Of(key kernel.ServerKey) Ramp {
 	return nil
 }
 
-// Next returns the time of the next step, or zero if no weight is rising.
+// Next returns the time of the next step, or zero if there is none.
 func (r *Ramps) Next() time.Time {
 	if len(r.queue) == 0 {
 		return time.Time{}
@@ -68,8 +67,7 @@ func (r *Ramps) Due(now time.Time) bool { return len(r.queue) > 0 && !now.Before
 func (r *Ramps) TakeDue(now time.Time) (due []kernel.ServerKey) {
 	for r.Due(now) {
 		due = append(due, r.queue[0].key)
-		r.queue[0].next = r.queue[0].stepAfter(now)
-		heap.Fix(&r.queue, 0)
+		r.queue.schedule(r.queue[0], r.queue[0].stepAfter(now))
 	}
 	return due
 }
@@ -77,8 +75,7 @@ func (r *Ramps) TakeDue(now time.Time) (due []kernel.ServerKey) {
 // Retry postpones the due steps.
 func (r *Ramps) Retry(now, at time.Time) {
 	for r.Due(now) {
-		r.queue[0].next = at
-		heap.Fix(&r.queue, 0)
+		r.queue.schedule(r.queue[0], at)
 	}
 }
 
@@ -106,7 +103,7 @@ func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server,
 	case len(ramp) > 0:
 		r.replace(key, ramp, stepOf(server.SlowStart), now)
 	case s != nil:
-		heap.Remove(&r.queue, s.index)
+		r.queue.schedule(s, time.Time{})
 		delete(r.servers, key)
 	}
 }
@@ -114,16 +111,11 @@ func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server,
 func (r *Ramps) replace(key kernel.ServerKey, ramp Ramp, step time.Duration, now time.Time) {
 	s, known := r.servers[key]
 	if !known {
-		s = &rising{key: key}
+		s = &rising{key: key, index: -1}
 		r.servers[key] = s
 	}
 	s.ramp, s.step = ramp, step
-	s.next = s.stepAfter(now)
-	if known {
-		heap.Fix(&r.queue, s.index)
-	} else {
-		heap.Push(&r.queue, s)
-	}
+	r.queue.schedule(s, s.stepAfter(now))
 }
 
 func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.ObservedServer) Ramp {

@@ -19,6 +19,7 @@ var (
 	key   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	first = netip.MustParseAddrPort("10.244.0.1:80")
 	added = netip.MustParseAddrPort("10.244.0.2:80")
+	third = netip.MustParseAddrPort("10.244.0.3:80")
 )
 
 // wanted returns a virtual server with two endpoints of weight 10 and a slow start of ten seconds: one step per
@@ -120,7 +121,8 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 				r.Update(now, key, w.Servers[key], have)
 			}
 			for _, key := range touched {
-				if delete(next, key); r.Of(key) != nil {
+				delete(next, key)
+				if began, ramps := r.Of(key)[added]; ramps && now.Before(began.Add(w.Servers[key].SlowStart)) {
 					next[key] = (&rising{ramp: r.Of(key), step: stepOf(w.Servers[key].SlowStart)}).stepAfter(now)
 				}
 			}
@@ -135,6 +137,32 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A destination whose last step failed is still below its weight, perhaps forever. It keeps its time, but needs no further syncs.
+func TestSlowStartsEnd(t *testing.T) {
+	w, server := wanted()
+	r := New()
+	r.Update(start, key, server, holding(0))
+	for second := 1; second <= 10; second++ {
+		now := start.Add(time.Duration(second) * time.Second)
+		if due := r.TakeDue(now); len(due) != 1 {
+			t.Fatalf("%d s: %d steps are due", second, len(due))
+		}
+		r.Update(now, key, server, holding(0))
+	}
+	late := start.Add(time.Hour)
+	if r.Update(late, key, server, holding(0)); !r.Next().IsZero() || r.Of(key).Weight(late, server, server.Destinations[1]) != 10 {
+		t.Errorf("the next step is at %v, and the weight is %d", r.Next(), r.Of(key).Weight(late, server, server.Destinations[1]))
+	}
+	w.Servers[key].Destinations = append(w.Servers[key].Destinations, kernel.Destination{Addr: third, Weight: 10})
+	if r.Update(late, key, server, holding(0)); !r.Next().Equal(late.Add(time.Second)) {
+		t.Errorf("a third endpoint's next step is at %v", r.Next())
+	}
+	r.Update(late, key, nil, holding(0))
+	if r.UpdateAll(late, maps.All(w.Servers), holding(10)); len(r.queue) != 1 {
+		t.Errorf("%d virtual servers are in the queue", len(r.queue))
+	}
 }
 
 // A sync evaluates only the ramps of virtual servers that it touches or whose next step is due. If the sync evaluated

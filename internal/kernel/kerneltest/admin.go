@@ -88,7 +88,7 @@ func (f *Fake) FlushSet(name string) error {
 	if f.sets[name] == nil {
 		return fmt.Errorf("set %s: %w", name, kernel.ErrNotFound)
 	}
-	f.sets[name].members = noMembers
+	f.sets[name].clear()
 	return nil
 }
 

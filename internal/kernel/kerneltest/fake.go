@@ -140,7 +140,7 @@ func (f *Fake) Lookup(
 	found := map[kernel.ServerKey]kernel.ObservedServer{}
 	for _, key := range keys {
 		if s, ok := f.servers[key]; ok {
-			found[key] = s.ObservedServer
+			found[key] = s.observe()
 		}
 	}
 	return found, nil

@@ -17,13 +17,26 @@ var schedulers = []string{
 	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
 }
 
-// server is a virtual server. Its list of destinations is replaced, never modified, because states that were read share it.
-type server struct{ kernel.ObservedServer }
+type server struct {
+	kernel.ObservedServer
+	shared bool // a state that was read shares the list of destinations, so the next write must replace it
+}
+
+func (s *server) observe() kernel.ObservedServer {
+	s.shared = true
+	return s.ObservedServer
+}
+
+func (s *server) own() {
+	if s.shared {
+		s.Destinations, s.shared = slices.Clone(s.Destinations), false
+	}
+}
 
 func (f *Fake) readServers(s *kernel.State) {
 	s.Servers = make(map[kernel.ServerKey]kernel.ObservedServer, len(f.servers))
 	for key, server := range f.servers {
-		s.Servers[key] = server.ObservedServer
+		s.Servers[key] = server.observe()
 	}
 }
 
@@ -32,18 +45,18 @@ func (s *server) place(addr netip.AddrPort) (int, bool) {
 }
 
 func (s *server) store(d kernel.ObservedDestination) {
-	list := slices.Clone(s.Destinations)
+	s.own()
 	if i, found := s.place(d.Addr); found {
-		list[i] = d
-		s.Destinations = list
+		s.Destinations[i] = d
 	} else {
-		s.Destinations = slices.Insert(list, i, d)
+		s.Destinations = slices.Insert(s.Destinations, i, d)
 	}
 }
 
 func (s *server) remove(addr netip.AddrPort) {
 	if i, found := s.place(addr); found {
-		s.Destinations = slices.Delete(slices.Clone(s.Destinations), i, i+1)
+		s.own()
+		s.Destinations = slices.Delete(s.Destinations, i, i+1)
 	}
 }
 
@@ -57,7 +70,7 @@ func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
 		if err := f.checkServer(want); err != nil {
 			return err
 		}
-		f.servers[want.Key] = &server{kernel.ObservedServer{Server: asStored(want)}}
+		f.servers[want.Key] = &server{ObservedServer: kernel.ObservedServer{Server: asStored(want)}}
 		return nil
 	case kernel.Update:
 		if !ok {

@@ -17,13 +17,19 @@ const SetPrefix = "KIPVS-"
 // maxSetName is the kernel's limit, excluding the final zero byte.
 const maxSetName = 31
 
-// set is an ipset. Its members are replaced, never modified, because states that were read share them.
 type set struct {
 	kernel.Set
 	members map[kernel.Element]struct{}
+	shared  bool // a state that was read shares members, so the next write must replace them
 }
 
-var noMembers = map[kernel.Element]struct{}{}
+func (s *set) clear() { s.members, s.shared = map[kernel.Element]struct{}{}, false }
+
+func (s *set) own() {
+	if s.shared {
+		s.members, s.shared = maps.Clone(s.members), false
+	}
+}
 
 func (f *Fake) readSets(s *kernel.State) {
 	s.Sets, s.Members = make(map[string]kernel.Set, len(f.sets)), make(map[string]map[kernel.Element]struct{}, len(f.sets))
@@ -32,7 +38,7 @@ func (f *Fake) readSets(s *kernel.State) {
 			continue
 		}
 		s.Sets[name] = set.Set
-		s.Members[name] = set.members
+		s.Members[name], set.shared = set.members, true
 	}
 }
 
@@ -59,7 +65,7 @@ func (f *Fake) makeSet(want kernel.Set) error {
 	if have, ok := f.sets[want.Name]; ok {
 		return fmt.Errorf("%w as %s", kernel.ErrExists, have.Set)
 	}
-	f.sets[want.Name] = &set{Set: want, members: noMembers}
+	f.sets[want.Name] = &set{Set: want, members: map[kernel.Element]struct{}{}}
 	return nil
 }
 
@@ -79,7 +85,7 @@ func (f *Fake) replaceSet(want kernel.Set) error {
 	}
 	// Members of a set with extensions cannot be read, so they are lost.
 	if !swappable || have.Type != want.Type || len(have.members) > int(want.MaxElem) {
-		have.members = noMembers
+		have.clear()
 	}
 	have.Set = want
 	return nil
@@ -124,7 +130,8 @@ func (f *Fake) applyMember(verb kernel.Verb, m kernel.Member) error {
 		if !ok {
 			return nil
 		}
-		set.remove(m.Element)
+		set.own()
+		delete(set.members, m.Element)
 		return set.check(m.Element) // an element that cannot be in the set is a mistake, not a missing element
 	}
 	return errVerb("a member")
@@ -140,16 +147,9 @@ func (s *set) add(e kernel.Element) error {
 	if len(s.members) >= int(s.MaxElem) {
 		return fmt.Errorf("%d members: %w", len(s.members), kernel.ErrFull)
 	}
-	s.members = maps.Clone(s.members)
+	s.own()
 	s.members[e] = struct{}{}
 	return nil
-}
-
-func (s *set) remove(e kernel.Element) {
-	if _, exists := s.members[e]; exists {
-		s.members = maps.Clone(s.members)
-		delete(s.members, e)
-	}
 }
 
 // check rejects an element that does not match the set's type or family. It also rejects a single address as a range, which the kernel

@@ -216,8 +216,10 @@ func TestMerge(t *testing.T) {
 		differs   bool
 		missing   int
 	}{
-		"nothing":             {members: usual, addresses: bound},
-		"a member is added":   {change: func(s *kernel.State) { s.Members["LEDGER"][other.Element] = struct{}{} }, members: []kernel.Member{entry, other}, addresses: bound, differs: true},
+		"nothing": {members: usual, addresses: bound},
+		"a member is added": {
+			change: func(s *kernel.State) { s.Members["LEDGER"][other.Element] = struct{}{} }, members: []kernel.Member{entry, other}, addresses: bound, differs: true,
+		},
 		"a member is deleted": {change: func(s *kernel.State) { delete(s.Members["LEDGER"], entry.Element) }, addresses: bound, differs: true, missing: 1},
 		"a member was missed": {
 			change: func(s *kernel.State) { delete(s.Members["LEDGER"], entry.Element) }, exist: []kernel.Member{entry}, members: usual, addresses: bound, missing: 1,

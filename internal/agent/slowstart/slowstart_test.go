@@ -122,7 +122,7 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 			}
 			for _, key := range touched {
 				delete(next, key)
-				if began, ramps := r.Of(key)[added]; ramps && now.Before(began.Add(w.Servers[key].SlowStart)) {
+				if rises(r, w.Servers[key], now) {
 					next[key] = (&rising{ramp: r.Of(key), step: stepOf(w.Servers[key].SlowStart)}).stepAfter(now)
 				}
 			}
@@ -137,6 +137,11 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 			}
 		}
 	})
+}
+
+func rises(r *Ramps, server *want.Server, now time.Time) bool {
+	began, ramps := r.Of(server.Key)[added]
+	return ramps && now.Before(began.Add(server.SlowStart))
 }
 
 // A destination whose last step failed is still below its weight, perhaps forever. It keeps its time, but needs no further syncs.

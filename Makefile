@@ -541,7 +541,7 @@ R22:
 
 .PHONY: faults
 faults: export GOGC = 400
-faults: ## Make each kernel call fail with each error, and make calls fail during random changes (two minutes); ROUNDS=186 for 1,000,000 changes (an hour)
+faults: ## Make each kernel call fail with each error, and make calls fail during random changes (two minutes); ROUNDS=186 for 1,000,000 changes (half an hour)
 	@$(recording) go test -count=1 -timeout=3h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent \
 		-seeds=60 -rounds=$(or $(ROUNDS),1)
 

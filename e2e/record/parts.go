@@ -85,7 +85,7 @@ var Parts = []Part{
 	{"week-nftables", "a random week in the life of a node without IPVS", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
 	{"week", "a random week in the life of a node", []string{"week SEED=$SEED"}, 30, false},
 	{"fuzz", "fuzzing of everything that parses other programs' bytes", []string{"fuzz FUZZTIME=1000000x"}, 110, false},
-	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults ROUNDS=186"}, 60, false},
+	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults ROUNDS=186"}, 35, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 5, false},
 	{"release", "all files of a release, built twice, and the deb package on a booted system", []string{"release-test"}, 12, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 10, false},

@@ -64,7 +64,7 @@ var Rows = []Row{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes; `make nightly PART=faults` measures them, but this result is older",
+		Peer:   "not measured; kube-proxy has no fake kernel",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",

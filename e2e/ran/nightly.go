@@ -173,18 +173,19 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	}
 	tests = withoutExcused(p.Name, tests)
 	line.Date = time.Now().UTC().Format(time.RFC3339)
-	line = line.Conclude(tests, append(broken, forgotten(p.Name, n.clone(), tests)...)).After(n.lines)
+	concluded := line.Conclude(tests, append(broken, forgotten(p.Name, n.clone(), tests)...))
+	line = concluded.After(n.lines)
 	for i := range tests {
 		tests[i].Part, tests[i].Commit, tests[i].Date = p.Name, commit, line.Date
 	}
 	n.lines = append(n.lines, line)
-	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), n.end(line, work))
+	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), n.end(concluded, work))
 	return line, err
 }
 
-// end removes the output of a part that passed, also if it failed before. It keeps the output of the last failed run.
+// end removes the output of a run without failures, even if the part failed before. It keeps the output of the last other run.
 func (n *night) end(line record.Line, work string) error {
-	if line.State != record.Failed {
+	if line.State == record.Passed {
 		return os.RemoveAll(work)
 	}
 	kept := filepath.Join(n.dir, "failed", line.Part)

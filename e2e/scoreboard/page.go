@@ -17,12 +17,12 @@ const introduction = `# Scoreboard
 
 This page lists the faults that an agent has to survive, the promised behavior for each, and the
 measured results. Each row names its tests, which are part of the test suite. Most rows come from a
-[virtual clock](lab.md#a-virtual-clock), on which the work of programs takes no time: a cost of 0 s
-means that. Other times vary with the load of a small, shared machine. "passes, in part" marks a row
-that is not measured completely. "passes" means that the tests passed; their limits can be wider
-than the promise, so compare the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with
-scheduler mh, a minimum sync period of 2 s and no conntrack limits. Its results come from the same
-test, on another node of the same virtual machine, or from the [conformance
+[virtual clock](lab.md#a-virtual-clock), on which the work of programs takes no time; this is why
+some costs are 0 s. Other times vary with the load of a small, shared machine. "passes, in part"
+marks a row that is not measured completely. "passes" means that the tests passed; their limits can
+be wider than the promise, so compare the figures with it. kube-proxy is version 1.36.3 in ipvs
+mode, with scheduler mh, a minimum sync period of 2 s and no conntrack limits. Its results come from
+the same test, on another node of the same virtual machine, or from the [conformance
 page](conformance.md#beside-kube-proxy).
 
 ` + "`make scoreboard ROWS=R7`" + ` measures row R7; use the names of other rows likewise. Of many similar

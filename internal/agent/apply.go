@@ -35,8 +35,9 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 	w.waited = nil
 }
 
-// mustYield reports whether the sync must end early because changes are waiting. The agent is not ready until the
-// first sync, or a sync after a failure, is complete. Therefore these syncs never end early.
+// mustYield reports whether the sync must end early because changes are waiting. The first sync, and a sync after a
+// failure, never end early, because the agent is not ready until they are complete. If the first sync waits for rules, a
+// later full sync may end early, and does not make the agent ready.
 func (w *writer) mustYield(s *syncRun) bool {
 	if s.reads || w.schedule.Retrying() || w.schedule.Wait(time.Now()) > 0 {
 		return false

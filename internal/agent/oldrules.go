@@ -15,7 +15,7 @@ type oldRules struct {
 	results []Result
 }
 
-// removal is the result of one attempt. kept is true if it left rules in place.
+// removal is the result of one attempt. kept is true if some old rules must stay until everything is complete.
 type removal struct {
 	results []Result
 	kept    bool
@@ -42,12 +42,11 @@ func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report
 // The old rules in nftables may also contain the virtual servers, so they stay until everything is complete.
 func removeOldRules(ctx context.Context, k Kernel, complete bool) (done removal, err error) {
 	old, err := k.FindOldRules(ctx)
-	old = slices.DeleteFunc(old, func(r kernel.OldRules) bool {
-		keep := r.Variant == kernel.RulesNFTables && !complete
-		done.kept = done.kept || keep
-		return keep
-	})
-	if len(old) == 0 {
+	found := len(old)
+	if !complete {
+		old = slices.DeleteFunc(old, func(r kernel.OldRules) bool { return r.Variant == kernel.RulesNFTables })
+	}
+	if done.kept = len(old) < found; len(old) == 0 {
 		return done, err
 	}
 	ops := removalOf(old)

@@ -177,7 +177,8 @@ func (r *Report) firstUnfinished() error {
 	return nil
 }
 
-// Applied reports whether a full sync applied its plan, perhaps with failures. If there are no results, an error may have ended it before.
+// Applied reports whether a full sync applied its plan, perhaps with failures. An error without results may have ended the sync before it
+// applied anything.
 func (r *Report) Applied() bool { return r.Full && (r.Err == nil || len(r.Results) > 0) }
 
 // Complete reports whether the kernel was in the wanted state after a full sync.

@@ -90,7 +90,7 @@ func (h *health) observe(r *agent.Report) {
 		return
 	}
 	h.lastSuccess = ended
-	if r.Full && !r.Interrupted { // an incremental sync does not retry what failed before
+	if r.Complete() { // an incremental sync does not retry what failed before
 		h.failingSince, h.fullSynced = time.Time{}, true
 	}
 }

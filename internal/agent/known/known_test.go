@@ -283,7 +283,7 @@ func elements(members []kernel.Member) (list []kernel.Element) {
 func TestRemedyOfRefusedDeletion(t *testing.T) {
 	for mode, remedy := range map[kernel.Mode]string{
 		kernel.IPVSWithIPTables: "run `ipset del LEDGER 10.96.0.1,tcp:80` on the node",
-		kernel.IPVSWithNFTables: "with nft, remove 10.96.0.1,tcp:80 from set LEDGER in nftables, table inet kube-ipvs",
+		kernel.IPVSWithNFTables: "remove 10.96.0.1,tcp:80 from set LEDGER in nftables, table inet kube-ipvs",
 		kernel.Userspace:        "restart the agent",
 	} {
 		k := New(mode)

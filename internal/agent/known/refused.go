@@ -34,7 +34,7 @@ func (e *refusal) problem(id model.ServiceID, mode kernel.Mode) model.Problem {
 		case mode == kernel.Userspace:
 			p.Remedy = "restart the agent"
 		default:
-			p.Remedy = "with nft, " + words + ", table inet kube-ipvs"
+			p.Remedy = words + ", table inet kube-ipvs"
 		}
 	}
 	p.Reason = consequence + ": the kernel refuses it (" + e.err.Error() + "); the agent retries with exponential backoff"

@@ -100,7 +100,7 @@ func (f *Fake) State() *kernel.State {
 	return f.copyState()
 }
 
-// View is like State, but much cheaper: the members of the sets are not a copy, so callers must not modify the state.
+// View is like State, but much cheaper, because it does not copy the members of the sets. Callers must not modify the result.
 func (f *Fake) View() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"maps"
 	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -32,20 +31,21 @@ func (s *apiServer) at(a netip.AddrPort) bool {
 	return contact || endpoint
 }
 
-// set replaces the addresses, and returns the added and removed ones.
+// set replaces the addresses, and returns those at which the API server has gained or lost a port.
 func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
-	addrs, changed := map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}
-	maps.Copy(changed, s.addrs)
-	for _, list := range []map[netip.AddrPort]struct{}{contacts, endpoints} {
+	now := apiServer{contacts, endpoints, map[netip.Addr]struct{}{}}
+	changed = map[netip.Addr]struct{}{}
+	for _, list := range []map[netip.AddrPort]struct{}{contacts, endpoints, s.contacts, s.endpoints} {
 		for at := range list {
-			addrs[at.Addr()], changed[at.Addr()] = struct{}{}, struct{}{}
+			if now.at(at) {
+				now.addrs[at.Addr()] = struct{}{}
+			}
+			if now.at(at) != s.at(at) {
+				changed[at.Addr()] = struct{}{}
+			}
 		}
 	}
-	maps.DeleteFunc(changed, func(a netip.Addr, _ struct{}) bool {
-		_, stays := addrs[a]
-		return stays && s.has(a)
-	})
-	*s = apiServer{contacts, endpoints, addrs}
+	*s = now
 	return changed
 }
 

@@ -97,7 +97,10 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 	for _, step := range []struct {
 		contacts []string
 		served   bool
-	}{{nil, true}, {[]string{"192.0.2.1:7443", "192.0.2.1:7444"}, false}, {[]string{"203.0.113.7:7443"}, true}} {
+	}{
+		{nil, true}, {[]string{"192.0.2.1:7443", "192.0.2.1:7444"}, false}, {[]string{"203.0.113.7:7443"}, true},
+		{[]string{"192.0.2.1:9999"}, true}, {[]string{"192.0.2.1:7443", "192.0.2.1:7444"}, false}, {[]string{"192.0.2.1:9999"}, true},
+	} {
 		var contacts []netip.AddrPort
 		for _, at := range step.contacts {
 			contacts = append(contacts, netip.MustParseAddrPort(at))
@@ -114,6 +117,15 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 	c.Update(services{web.ID: web}, touched())
 	if c.Update(services{api.ID: api}, touched()); isServed(c, "192.0.2.1", 8080) {
 		t.Error("the port of default/kubernetes is served")
+	}
+	for _, port := range []uint16{8081, 8080} { // the same address
+		moved := kubernetesService("192.0.2.1")
+		for i := range moved.Slices[0].Ports {
+			moved.Slices[0].Ports[i].Port = port
+		}
+		if c.Update(services{api.ID: moved}, touched()); isServed(c, "192.0.2.1", 8080) != (port != 8080) {
+			t.Errorf("while default/kubernetes has port %d, port 8080 is served: %t", port, port == 8080)
+		}
 	}
 }
 

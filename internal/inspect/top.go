@@ -70,14 +70,21 @@ type TopEndpoint struct {
 }
 
 // TopOf computes the load of Services from two readings of their counters. It sorts by new connections and then by
-// open connections, in descending order.
+// open connections, in descending order. If the first reading lacks a virtual server, its traffic counts as 0: it may be
+// older than that reading, which can lack virtual servers if another one was deleted meanwhile.
 func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
 		for _, f := range s.Frontends {
-			if count, exists := now[ServerOf(f)]; exists && f.Ours() {
-				list.Items = append(list.Items, topEntry(s, f, before[ServerOf(f)], count, seconds))
+			count, exists := now[ServerOf(f)]
+			if !exists || !f.Ours() {
+				continue
 			}
+			earlier, known := before[ServerOf(f)]
+			if !known {
+				earlier = count
+			}
+			list.Items = append(list.Items, topEntry(s, f, earlier, count, seconds))
 		}
 	}
 	slices.SortStableFunc(list.Items, func(a, b TopEntry) int {

@@ -46,7 +46,7 @@ func TestTop(t *testing.T) {
 		"new connections":     {countsOf(10, 5), countsOf(16, 7), 4, "0.75/1.00 0.25/0.00 0.00/0.00"},
 		"open connections":    {countsOf(10, 5), countsOf(10, 5), 0, "0.67/1.00 0.00/0.00 0.33/0.00"},
 		"created again":       {countsOf(10, 5), countsOf(4, 0), 2, "1.00/1.00 0.00/0.00 0.00/0.00"},
-		"nothing read before": {nil, countsOf(2, 2), 2, "0.50/1.00 0.50/0.00 0.00/0.00"},
+		"nothing read before": {nil, countsOf(2, 2), 0, "0.67/1.00 0.00/0.00 0.33/0.00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := inspect.TopOf(services, c.before, c.now, 2)

@@ -193,6 +193,7 @@ func (t *traffic) forget(affected map[portID]struct{}) {
 }
 
 func (t *traffic) count(now map[kernel.ServerKey]Counted) {
+	t.addMissing(now)
 	present := map[endpointID]bool{}
 	for _, total := range t.endpoints.all {
 		total.active = 0
@@ -219,4 +220,17 @@ func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 		}
 	}
 	t.last = now
+}
+
+// addMissing adds the previous counters of the virtual servers that the reading lacks. If a virtual server is deleted while the kernel lists
+// them, the list can lack others. Without their previous counters, the next reading would count all their traffic again.
+func (t *traffic) addMissing(now map[kernel.ServerKey]Counted) {
+	for key, before := range t.last {
+		if _, exists := now[key]; exists {
+			continue
+		}
+		if _, owned := t.owners[key]; owned {
+			now[key] = before
+		}
+	}
 }

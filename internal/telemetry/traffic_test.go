@@ -101,6 +101,12 @@ func TestTrafficOfAService(t *testing.T) {
 	expectSeries(t, "one more", m, serviceConnections, map[string]float64{webPort: 13, dnsPort: 0})
 	c.now[key(clusterIP)] = conns(2)
 	expectSeries(t, "a virtual server recreated", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+
+	missed := c.now[key(balancer)]
+	delete(c.now, key(balancer))
+	expectSeries(t, "a reading without a virtual server", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
+	c.now[key(balancer)] = missed
+	expectSeries(t, "the next reading", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})
 	m.traffic.observe(serves(web, clusterIP))
 	delete(c.now, key(balancer))
 	expectSeries(t, "a virtual server removed", m, serviceConnections, map[string]float64{webPort: 15, dnsPort: 0})

@@ -106,7 +106,7 @@ func documents(finding string) string {
 func TestNamesOfChanges(t *testing.T) {
 	q := Question{Command: "services"}
 	before := merge(q, []Answer{answer("node-1", service("ClusterIP", "Served", 2, address), 0)}, 0)
-	for document, want := range map[string]string{`{"items": []}`: "", service("ClusterIP", "Served", 3, address): "shop/web\n"} {
+	for document, want := range map[string]string{`{"agent": true, "items": []}`: "", service("ClusterIP", "Served", 3, address): "shop/web\n"} {
 		changes := Compare(before, merge(q, []Answer{answer("node-1", document, 0)}, 0))
 		var out strings.Builder
 		if err := PrintNames(&out, changes.Names()); err != nil || out.String() != want {

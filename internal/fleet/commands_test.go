@@ -196,3 +196,38 @@ func TestForms(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPartialAnswers: what a node does not know is neither 0, nor missing, nor silently left out.
+func TestPartialAnswers(t *testing.T) {
+	const address = `, "address": "10.96.0.20:80"`
+	served := service("ClusterIP", "Served", 2, address)
+	const unknown = `"unknown": ["connections: the kernel does not answer"], `
+	uncounted := strings.Replace(strings.Replace(served, `"connections": {"active": 2, "inactive": 1}, `, "", 1), `"items"`, unknown+`"items"`, 1)
+	const withoutAgent = `{"agent": false, "unknown": ["the Service of each virtual server"], "items": [`
+	const silent = withoutAgent + `{"frontends": [{"kind": "Unknown", "address": "10.96.0.20:80", "protocol": "tcp"}]}]}`
+	const untold = withoutAgent + `{"protocol": "tcp", "client": "10.244.1.9:4000", "virtual": "10.96.0.20:80", "endpoint": "10.244.1.1:80"}]}`
+	for name, c := range map[string]struct {
+		q         Question
+		documents [2]string
+		want      []string // lines, with single blanks
+	}{
+		"not counted on one node": {Question{Command: "services"}, [2]string{served, uncounted}, []string{
+			"shop web http ClusterIP 10.96.0.20:80/tcp rr 2/2 Served 2 1 all 2", "not checked: connections: the kernel does not answer (node-2)"}},
+		"not counted": {Question{Command: "services"}, [2]string{uncounted, uncounted}, []string{
+			"shop web http ClusterIP 10.96.0.20:80/tcp rr 2/2 Served - - all 2", "not checked: connections: the kernel does not answer (all 2)"}},
+		"no agent": {Question{Command: "services", Namespace: "shop"}, [2]string{served, silent}, []string{
+			"shop web http ClusterIP 10.96.0.20:80/tcp rr 2/2 Served 2 1 node-1", "not checked: the Service of each virtual server (node-2)"}},
+		"connections without an agent": {Question{Command: "conns", Namespace: "shop"}, [2]string{`{"agent": true, "items": []}`, untold}, []string{
+			"not checked: the Service of each virtual server (node-2)",
+			"not checked: which of 1 connections belong to namespace shop: no agent responds; -A shows all (node-2)"}},
+	} {
+		r := merge(c.q, []Answer{answer("node-1", c.documents[0], 0), answer("node-2", c.documents[1], 0)}, 0)
+		var got []string
+		for line := range strings.Lines(printed(t, r)) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		if d := cmp.Diff(append(c.want, "2 of 2 nodes responded"), got[1:]); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}

@@ -58,7 +58,7 @@ type Row struct {
 	// Subject and Says are cells of the table. Says is the answer about the subject.
 	Subject []string `json:"subject"`
 	Says    []string `json:"says"`
-	// Sums are the totals of the nodes' numbers.
+	// Sums are the totals of the nodes' numbers; absent if no node could count.
 	Sums  []uint64 `json:"sums,omitempty"`
 	Nodes []string `json:"nodes"`
 }

@@ -29,7 +29,7 @@ func service(port, state string, endpoints int, extra string) string {
 	for i := range endpoints {
 		list = append(list, fmt.Sprintf(`{"address": "10.244.1.%d:80", "state": "Ready"}`, i+1))
 	}
-	return fmt.Sprintf(`{"items": [{"namespace": "shop", "name": "web", "frontends": [{"port": "http", "kind": "%s", "protocol": "tcp", "scheduler": "rr",
+	return fmt.Sprintf(`{"agent": true, "items": [{"namespace": "shop", "name": "web", "frontends": [{"port": "http", "kind": "%s", "protocol": "tcp", "scheduler": "rr",
 		"state": "%s", "connections": {"active": 2, "inactive": 1}, "endpoints": [%s]%s}]}]}`, port, state, strings.Join(list, ", "), extra)
 }
 
@@ -113,7 +113,7 @@ func TestNodesMayDiffer(t *testing.T) {
 
 func TestMissingService(t *testing.T) {
 	r := merge(Question{Command: "services"}, []Answer{
-		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
+		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"agent": true, "items": []}`, 0),
 	}, 0)
 	if len(r.Disagreements) != 1 || !strings.Contains(r.Disagreements[0], "missing (node-2)") {
 		t.Error(r.Disagreements)

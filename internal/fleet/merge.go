@@ -26,6 +26,8 @@ type Merger struct {
 	subjects  map[string]*subject
 	findings  map[string]*found
 	unchecked map[string]*nodeSet
+	// partial are the nodes whose answers may lack subjects.
+	partial nodeSet
 	// statements counts the entries of the maps.
 	statements int
 }
@@ -43,7 +45,8 @@ type row struct {
 
 type fact struct {
 	subject, says []string
-	counts        []uint64
+	// counts is nil if the node could not count.
+	counts []uint64
 	// local is true if nodes may answer differently about the subject.
 	local bool
 }
@@ -74,6 +77,9 @@ func (m *Merger) Add(answer Answer) {
 	}
 	node := len(m.numbered)
 	m.numbered = append(m.numbered, answer.Node)
+	if said.partial {
+		m.partial.add(node)
+	}
 	for _, f := range said.facts {
 		m.addFact(node, f)
 	}
@@ -113,7 +119,7 @@ func (m *Merger) addFact(node int, f fact) {
 	}
 	says := key(f.says)
 	if !add(m, s.rows, says, func() *row {
-		return &row{fact: fact{subject: f.subject, says: f.says, counts: make([]uint64, len(f.counts))}}
+		return &row{fact: fact{subject: f.subject, says: f.says}}
 	}) {
 		return
 	}
@@ -121,6 +127,9 @@ func (m *Merger) addFact(node int, f fact) {
 	s.local = s.local || f.local
 	r := s.rows[says]
 	r.nodes.add(node)
+	if r.counts == nil && f.counts != nil {
+		r.counts = make([]uint64, len(f.counts))
+	}
 	for i, n := range f.counts {
 		r.counts[i] += n
 	}
@@ -182,7 +191,7 @@ func (m *Merger) disagreements(names namer) []string {
 			continue
 		}
 		var versions []string
-		var known nodeSet
+		known := slices.Clone(m.partial)
 		for says, row := range s.rows {
 			versions = append(versions, fmt.Sprintf("%s (%s)", display(says), some(names.of(row.nodes), ", ")))
 			known.addAll(row.nodes)

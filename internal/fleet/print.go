@@ -57,9 +57,7 @@ func (p printer) rows(events []string, form inspect.Table) error {
 	var table [][]string
 	for i, row := range p.report.Rows {
 		cells := slices.Concat(row.Subject, row.Says)
-		for _, n := range row.Sums {
-			cells = append(cells, strconv.FormatUint(n, 10))
-		}
+		cells = append(cells, p.sums(row)...)
 		cells = append(cells, p.nodes(row.Nodes, ","))
 		if events != nil {
 			cells = append([]string{events[i]}, cells...)
@@ -70,6 +68,17 @@ func (p printer) rows(events []string, form inspect.Table) error {
 		table = append(table, cells)
 	}
 	return inspect.WriteTable(p.w, titles, table, form)
+}
+
+func (p printer) sums(row Row) (cells []string) {
+	for i := range commands[p.report.Command].sums {
+		cell := "-"
+		if i < len(row.Sums) {
+			cell = strconv.FormatUint(row.Sums[i], 10)
+		}
+		cells = append(cells, cell)
+	}
+	return cells
 }
 
 // PrintNames writes names that other commands accept. For commands that examine nodes, these are the nodes that are

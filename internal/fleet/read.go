@@ -20,6 +20,8 @@ type said struct {
 	facts     []fact
 	findings  []finding.Finding
 	unchecked []string
+	// partial is true if the node's answer lacks subjects that may exist there.
+	partial bool
 }
 
 func (q Question) read(a Answer) (said, error) {
@@ -38,12 +40,13 @@ func readServices(q Question, document []byte) (s said, err error) {
 	if err := json.Unmarshal(document, &list); err != nil {
 		return s, err
 	}
+	s.unchecked, s.partial = list.Unknown, !list.Agent
 	for _, service := range list.Items {
 		if !q.about(service.Namespace) {
 			continue
 		}
 		for _, f := range service.Frontends {
-			s.facts = append(s.facts, frontendFact(service, f))
+			s.facts = append(s.facts, frontendFact(service, f, len(list.Unknown) == 0))
 		}
 		if len(service.Frontends) == 0 {
 			s.facts = append(s.facts, fact{
@@ -54,7 +57,8 @@ func readServices(q Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
-func frontendFact(s view.Service, f view.Frontend) fact {
+// frontendFact returns the state of a frontend. If complete is true, a frontend without a number of connections has none.
+func frontendFact(s view.Service, f view.Frontend, complete bool) fact {
 	taking, local := 0, f.Policy == "Local"
 	for _, e := range f.Endpoints {
 		switch e.State {
@@ -67,10 +71,13 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 	out := fact{
 		subject: []string{s.Namespace, s.Name, f.Port, string(f.Kind), frontendAddress(f.Kind, f.Address, f.Protocol)},
 		says:    []string{f.Scheduler, fmt.Sprintf("%d/%d", taking, len(f.Endpoints)), string(f.State)},
-		counts:  []uint64{0, 0}, local: local,
+		local:   local,
 	}
-	if f.Connections != nil {
+	switch {
+	case f.Connections != nil:
 		out.counts = []uint64{f.Connections.Active, f.Connections.Inactive}
+	case complete:
+		out.counts = []uint64{0, 0}
 	}
 	return out
 }
@@ -114,6 +121,10 @@ func readConnections(q Question, document []byte) (s said, err error) {
 	var list inspect.ConnectionList
 	if err := json.Unmarshal(document, &list); err != nil {
 		return s, err
+	}
+	s.unchecked = list.Unknown
+	if q.Namespace != "" && !list.Agent {
+		s.unchecked = append(slices.Clone(s.unchecked), fmt.Sprintf("which of %d connections belong to namespace %s: no agent responds; -A shows all", len(list.Items), q.Namespace))
 	}
 	for _, c := range list.Items {
 		if !q.about(c.Namespace) {
@@ -243,6 +254,7 @@ func readHistory(_ Question, document []byte) (s said, err error) {
 		cells := inspect.HistoryCells(e)
 		s.facts = append(s.facts, fact{subject: cells[:3], says: append(cells[3:], inspect.Result(e))})
 	}
+	s.unchecked = list.Unknown
 	return s, nil
 }
 

@@ -142,8 +142,9 @@ func find(ctx context.Context, client kubernetes.Interface, namespace string) (m
 	for i := range list.Items {
 		pod := &list.Items[i]
 		isAgent := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == agentContainer })
-		if other := agents[pod.Spec.NodeName]; isAgent && pod.Spec.NodeName != "" && (other == nil || better(pod, other)) {
-			agents[pod.Spec.NodeName] = pod
+		node := nodeOf(pod)
+		if other := agents[node]; isAgent && node != "" && (other == nil || better(pod, other)) {
+			agents[node] = pod
 		}
 	}
 	if len(agents) == 0 {
@@ -151,6 +152,23 @@ func find(ctx context.Context, client kubernetes.Interface, namespace string) (m
 			"if kube-ipvs is not installed, use preflight --image", namespace, agentLabels)
 	}
 	return agents, nil
+}
+
+// nodeOf returns the pod's node. A pod of a DaemonSet names its node even if it cannot be scheduled, for example because another pod uses one
+// of its ports.
+func nodeOf(pod *corev1.Pod) string {
+	affinity := pod.Spec.Affinity
+	if pod.Spec.NodeName != "" || affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return pod.Spec.NodeName
+	}
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
 }
 
 // better reports whether to query pod a of a node rather than pod b. A node can have two pods during an update of the
@@ -168,7 +186,17 @@ func silence(pod *corev1.Pod) string {
 	case pod.DeletionTimestamp != nil:
 		return "the agent's pod " + pod.Name + " is being deleted"
 	case pod.Status.Phase != corev1.PodRunning:
-		return fmt.Sprintf("the agent's pod %s is not running (%s)", pod.Name, cmp.Or(pod.Status.Phase, "unknown"))
+		return fmt.Sprintf("the agent's pod %s is not running (%s)%s", pod.Name, cmp.Or(pod.Status.Phase, "unknown"), unscheduled(pod))
+	}
+	return ""
+}
+
+// unscheduled returns the scheduler's reason for not placing a pod, or "" if there is none.
+func unscheduled(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
+			return ": it is not scheduled: " + c.Message
+		}
 	}
 	return ""
 }

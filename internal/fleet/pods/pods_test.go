@@ -54,6 +54,19 @@ func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	}
 }
 
+// unscheduledOn is a pod of a DaemonSet that the scheduler has not placed: only its affinity names its node.
+func unscheduledOn(node, why string) corev1.Pod {
+	pod := agentOn("", corev1.PodPending)
+	pod.Name = "agent-" + node
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: why}}
+	return pod
+}
+
 // TestAnswers: a node that fails does not delay other nodes. This API server does not support WebSockets, so exec
 // uses SPDY.
 func TestAnswers(t *testing.T) {
@@ -65,7 +78,7 @@ func TestAnswers(t *testing.T) {
 	old.Name, old.DeletionTimestamp = "agent-old", &metav1.Time{Time: time.Now()}
 	stranger := agentOn("well", corev1.PodRunning)
 	stranger.Name, stranger.Spec.Containers[0].Name, stranger.CreationTimestamp = "stranger", "web", metav1.Now()
-	list.Items = append(list.Items, old, stranger, agentOn("pending", corev1.PodPending))
+	list.Items = append(list.Items, old, stranger, agentOn("pending", corev1.PodPending), unscheduledOn("unscheduled", "no free ports"))
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/pods"):
@@ -100,7 +113,7 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(left, err)
 	}
 	checkAnswers(t, answers)
-	if report := merged(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 6 {
+	if report := merged(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 7 {
 		t.Errorf("exit status %d, silent nodes %v", report.ExitStatus, report.Silent)
 	}
 	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
@@ -122,6 +135,7 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	for node, want := range map[string]string{
 		"well": " exit 0", "fails": " exit 3", "hangs": "no answer within 10s", "endless": "no answer within 10s", "forbidden": "forbidden", "huge": "larger than 1 MiB",
 		"broken": "no such command exit 2", "pending": "agent-pending is not running (Pending)",
+		"unscheduled": "agent-unscheduled is not running (Pending): it is not scheduled: no free ports",
 	} {
 		if !strings.Contains(got[node], want) {
 			t.Errorf("%s: %q, want %q", node, got[node], want)

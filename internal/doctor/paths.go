@@ -187,8 +187,10 @@ func oneOfEach(s view.Service) []view.Frontend {
 
 const tcp = "tcp"
 
+// getsConnections reports whether new connections reach the endpoint.
 func getsConnections(e view.Endpoint) bool {
-	return e.State == view.Ready && e.Wanted != nil && *e.Wanted > 0
+	used := e.State == view.Ready || e.State == view.SlowStart || e.State == view.Serving
+	return used && e.Wanted != nil && *e.Wanted > 0
 }
 
 // pathsTo returns the paths to a frontend. Only pods and nodes use a ClusterIP.

@@ -30,7 +30,8 @@ func EndpointsToConnect(v *view.View, walks []Walk) []Reached {
 	for _, s := range v.Services {
 		for _, f := range s.Frontends {
 			for _, e := range f.Endpoints {
-				if f.Protocol != tcp || f.AllPorts || e.Node != v.Node.Name || !getsConnections(e) || seen[e.Address] || len(all) >= left {
+				ends := e.State == view.Serving // it may refuse connections at any moment
+				if f.Protocol != tcp || f.AllPorts || e.Node != v.Node.Name || !getsConnections(e) || ends || seen[e.Address] || len(all) >= left {
 					continue
 				}
 				seen[e.Address] = true

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,10 +38,14 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	if silence != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only the kernel state\n", silence)
 	}
-	if v != nil && v.Agent.Busy {
-		fmt.Fprintf(cmd.ErrOrStderr(), "the agent is busy with a long sync; showing its state as of %s\n", v.Time.UTC().Format(time.RFC3339))
-	}
+	noteMissed(cmd, v)
 	return v, err
+}
+
+func noteMissed(cmd *cobra.Command, v *view.View) {
+	if why := v.Missed(); why != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "unknown: %s\n", why)
+	}
 }
 
 // withSettings passes the settings from the command's flags to run. Invalid settings are usage errors.

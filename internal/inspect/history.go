@@ -17,6 +17,8 @@ type HistoryList struct {
 	// Node is the node's name. Started is the time when the agent started and its history begins.
 	Node    string `json:"node"`
 	Started string `json:"started"`
+	// Unknown lists missing information.
+	Unknown []string `json:"unknown"`
 	// Dropped counts older entries that the agent has discarded.
 	Dropped int              `json:"dropped"`
 	Items   []*view.PastSync `json:"items"`
@@ -27,7 +29,10 @@ const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 // HistoryOf returns the document with the selected entries.
 func HistoryOf(v *view.View, selected []*view.PastSync) HistoryList {
-	list := HistoryList{Header: view.HeaderOf("HistoryList"), Node: v.Node.Name, Started: v.Node.Started.UTC().Format(timeFormat), Items: selected}
+	list := HistoryList{Header: view.HeaderOf("HistoryList"), Node: v.Node.Name, Started: v.Node.Started.UTC().Format(timeFormat), Unknown: []string{}, Items: selected}
+	if why := v.Missed(); why != "" {
+		list.Unknown = append(list.Unknown, why)
+	}
 	if v.History != nil {
 		list.Dropped = v.History.Dropped
 	}

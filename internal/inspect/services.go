@@ -32,7 +32,11 @@ func JoinServices(v *view.View, servers Servers, mode kernel.Mode, ours func(ker
 	case unread != "":
 		return servicesOfAgent(v.Services, v.Node.Mode, unread)
 	}
-	return ServiceListOf(v.Services, servers, v.Node.Mode)
+	list := ServiceListOf(v.Services, servers, v.Node.Mode)
+	if why := v.Missed(); why != "" {
+		list.Unknown = append(list.Unknown, why)
+	}
+	return list
 }
 
 // ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.

@@ -19,13 +19,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ErrNoAgent reports that no process listens on the socket, or that it does not respond.
+// ErrNoAgent reports that no process listens on the socket, or that it or its loop does not respond.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
 // ErrWaiting reports that the agent is waiting for the node lock and has no view yet.
 var ErrWaiting = errors.New("waiting for the node lock")
 
-const codeWaiting = http.StatusConflict
+const (
+	codeWaiting  = http.StatusConflict
+	codeNoAnswer = http.StatusGatewayTimeout // the loop did not answer
+)
 
 // maxAnswer limits the size of the response. A View with 100,000 endpoints is a tenth of that size.
 const maxAnswer = 1 << 30
@@ -98,6 +101,9 @@ func read(response *http.Response) (*view.View, error) {
 		if response.StatusCode == codeWaiting {
 			holder := strings.TrimPrefix(strings.TrimSpace(string(text)), ErrWaiting.Error())
 			return nil, fmt.Errorf("the agent is %w%s", ErrWaiting, holder)
+		}
+		if response.StatusCode == codeNoAnswer {
+			return nil, fmt.Errorf("%w: %s", ErrNoAgent, strings.TrimSpace(string(text)))
 		}
 		return nil, fmt.Errorf("the agent responded: %s (%s)", strings.TrimSpace(string(text)), response.Status)
 	}

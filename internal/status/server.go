@@ -35,7 +35,9 @@ const (
 	patience      = 50 * time.Second
 	ioTimeout     = time.Minute
 	maxKept       = 16
-	maxHeader     = 8 << 10
+	// maxAge limits the age of an earlier view. An older one says too little about the present.
+	maxAge    = time.Minute
+	maxHeader = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
 	// lookInterval is the interval at which the server checks whether its socket still exists.
@@ -156,6 +158,10 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), codeWaiting)
 		return
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		http.Error(w, err.Error(), codeNoAnswer)
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -165,7 +171,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// view queries the loop. During a long sync, it returns the last view of the same query, if there is one.
+// view queries the loop. During a long sync, it returns the last view of the same query, if there is one that is not too old.
 func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) {
 	type answer struct {
 		view *view.View
@@ -215,7 +221,7 @@ func (s *Server) last(ask agent.Query) *view.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, known := s.kept[ask]
-	if !known {
+	if !known || time.Since(v.Time) > maxAge {
 		return nil
 	}
 	v.Problems, v.Agent.Busy = slices.Clone(v.Problems), true

@@ -3,8 +3,10 @@ package status
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -196,6 +198,21 @@ func TestBusyLoop(t *testing.T) {
 	}
 }
 
+// TestHungLoop: an agent whose loop does not answer counts as an agent that does not respond.
+func TestHungLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(Config{View: func(ctx context.Context, _ agent.Query) (*view.View, error) {
+			<-ctx.Done()
+			return nil, fmt.Errorf("the loop is busy: %w", ctx.Err())
+		}})
+		answer := httptest.NewRecorder()
+		s.handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, viewPath, nil))
+		if _, err := read(answer.Result()); !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "the loop is busy") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // TestBadRequests: invalid requests are rejected and never reach the loop.
 func TestBadRequests(t *testing.T) {
 	path := socketPath(t)
@@ -290,13 +307,17 @@ func TestLongSync(t *testing.T) {
 			return v, time.Since(began)
 		}
 		first, _ := asks(web, patience)
-		time.Sleep(time.Minute)
+		time.Sleep(40 * time.Second)
 		busy = 40 * time.Second
 		if v, took := asks(web, patience); took != answerTimeout || !v.Agent.Busy || !v.Time.Equal(first.Time) || len(v.Problems) != 1 {
 			t.Errorf("got %+v after %s, want the earlier view", v, took)
 		}
 		if v, took := asks(agent.Query{}, patience); took != busy || v.Agent.Busy {
 			t.Errorf("another query got %+v after %s, want a current view", v, took)
+		}
+		time.Sleep(maxAge)
+		if v, took := asks(web, patience); took != busy || v.Agent.Busy {
+			t.Errorf("got %+v after %s, want a current view, because the earlier one is old", v, took)
 		}
 		busy = 0
 		if v, _ := asks(web, patience); v.Agent.Busy {

@@ -45,7 +45,7 @@ func Findings(v *View, silence string, servers int) []finding.Finding {
 		}
 	}
 	if v.Agent.Busy {
-		add(finding.Warning, "agent", "a sync is taking a long time; this is the agent's state as of "+v.Time.UTC().Format(time.RFC3339), nil,
+		add(finding.Warning, "agent", "a sync is taking a long time; this is the agent's state as of "+v.asOf(), nil,
 			"wait for the sync to end; if it does not, see the agent's log")
 	}
 	if !v.Agent.Synced {
@@ -63,3 +63,13 @@ func Findings(v *View, silence string, servers int) []finding.Finding {
 	finding.Sort(found)
 	return found
 }
+
+// Missed returns what an earlier view does not show, or "" if the view is current.
+func (v *View) Missed() string {
+	if v == nil || !v.Agent.Busy {
+		return ""
+	}
+	return "changes since " + v.asOf() + ": the agent is busy with a long sync"
+}
+
+func (v *View) asOf() string { return v.Time.UTC().Format(time.RFC3339) }

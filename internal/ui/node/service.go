@@ -20,6 +20,7 @@ type ServiceDocument struct {
 	Problems  []string       `json:"problems"`
 	Since     time.Time      `json:"since"`
 	Error     string         `json:"error,omitempty"`
+	Unknown   string         `json:"unknown,omitempty"`
 	Frontends []FrontendLoad `json:"frontends"`
 }
 
@@ -63,7 +64,8 @@ func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error
 	s := list.Items[i]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := ServiceDocument{Header: view.HeaderOf("ServiceLoad"), Time: n.now(), Service: name, Problems: append([]string{}, s.Problems...), Since: n.started, Error: n.unread,
+	d := ServiceDocument{Header: view.HeaderOf("ServiceLoad"), Time: n.now(), Service: name, Problems: append([]string{}, s.Problems...),
+		Since: n.started, Error: n.unread, Unknown: v.Missed(),
 		Frontends: []FrontendLoad{}}
 	for _, f := range s.Frontends {
 		d.Frontends = append(d.Frontends, n.load(f))

@@ -199,9 +199,22 @@ type sccRule struct {
 
 // TestOpenShiftConstraints: the constraints allow exactly what the pod needs.
 func TestOpenShiftConstraints(t *testing.T) {
+	for values, seccomp := range map[string]string{
+		"":              "runtime/default",
+		"hostPID: true": "runtime/default",
+		"podSecurityContext: {seccompProfile: null}":                                               "runtime/default",
+		"podSecurityContext: {seccompProfile: {type: Unconfined}}":                                 "unconfined",
+		"podSecurityContext: {seccompProfile: {type: Localhost, localhostProfile: agents/a.json}}": "localhost/agents/a.json",
+	} {
+		t.Run(values, func(t *testing.T) { checkConstraints(t, values, seccomp) })
+	}
+}
+
+func checkConstraints(t *testing.T, values, seccomp string) {
+	t.Helper()
 	var got scc
 	var others []string
-	for document := range strings.SplitSeq(mustRender(t, parse(t, "openshift: {scc: {create: true}}")).Manifest, "\n---\n") {
+	for document := range strings.SplitSeq(mustRender(t, parse(t, "openshift: {scc: {create: true}}\n"+values)).Manifest, "\n---\n") {
 		if !strings.Contains(document, "kind: SecurityContextConstraints") {
 			others = append(others, document)
 		} else if err := yaml.UnmarshalStrict([]byte(document), &got); err != nil {
@@ -213,14 +226,14 @@ func TestOpenShiftConstraints(t *testing.T) {
 	anyone := sccRule{Type: "RunAsAny"}
 	want := scc{
 		APIVersion: "security.openshift.io/v1", Kind: "SecurityContextConstraints", Metadata: got.Metadata,
-		AllowHostNetwork: pod.HostNetwork, AllowHostPorts: pod.HostNetwork, AllowHostDirVolumePlugin: true,
+		AllowHostNetwork: pod.HostNetwork, AllowHostPorts: pod.HostNetwork, AllowHostDirVolumePlugin: true, AllowHostPID: pod.HostPID,
 		AllowPrivilegeEscalation: *container.AllowPrivilegeEscalation, ReadOnlyRootFilesystem: *container.ReadOnlyRootFilesystem,
 		RequiredDropCapabilities: container.Capabilities.Drop, AllowedCapabilities: container.Capabilities.Add,
 		RunAsUser: anyone, FSGroup: anyone, SupplementalGroups: anyone,
 		SELinuxContext:  sccRule{Type: "MustRunAs", SELinuxOptions: container.SELinuxOptions},
-		SeccompProfiles: []string{"runtime/default"},
+		SeccompProfiles: []string{seccomp},
 		// The token is a projected volume. The other types are common for extraVolumes.
-		Volumes: []string{"configMap", "hostPath", "projected", "secret"},
+		Volumes: []string{"configMap", "emptyDir", "hostPath", "projected", "secret"},
 		Users:   []string{"system:serviceaccount:kube-system:kube-ipvs"},
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -65,7 +65,7 @@ func (s *Compiled) sharesServer(port kernel.ServerKey) bool {
 }
 
 // loopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node
-// ports in a family, it uses the ClusterIP's frontend.
+// ports in a family, it uses the ClusterIP's frontend. It omits node ports that another Service has won.
 func (c *Cluster) loopbackPorts(id model.ServiceID, s *Compiled) []model.LoopbackPort {
 	if !asksForNodePort(s.service) {
 		return nil
@@ -73,11 +73,25 @@ func (c *Cluster) loopbackPorts(id model.ServiceID, s *Compiled) []model.Loopbac
 	var ports []model.LoopbackPort
 	for _, group := range groupByPort(s.frontends) {
 		p := s.service.Ports[group[0].port]
-		if to := c.loopbackTarget(id, group); p.NodePort != 0 && to.IsValid() && c.node.neededFor(p.Protocol, p.NodePort) == "" {
+		if to := c.loopbackTarget(id, group); p.NodePort != 0 && to.IsValid() && !c.lostNodePort(id, group) && c.node.neededFor(p.Protocol, p.NodePort) == "" {
 			ports = append(ports, model.LoopbackPort{Protocol: p.Protocol, Number: p.NodePort, To: to})
 		}
 	}
 	return ports
+}
+
+func (c *Cluster) lostNodePort(id model.ServiceID, group []frontend) bool {
+	asks := false
+	for _, f := range group {
+		if f.kind != nodePort {
+			continue
+		}
+		if c.winner(f.key) == id {
+			return false
+		}
+		asks = true
+	}
+	return asks
 }
 
 // Forwarded returns the virtual servers that a process forwards to the Service's endpoints: one for each port and family. This is the node

@@ -57,6 +57,18 @@ func TestLoopbackPorts(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", setting, got, expected)
 		}
 	}
+	older := compiletest.Service("older", "10.96.0.2", "10.244.0.1")
+	older.Ports[0].NodePort, older.Created = 30080, svc.Created.Add(-time.Hour)
+	c := compile.NewCluster(compiletest.Config())
+	c.SetAddresses([]netip.Addr{netip.MustParseAddr("192.0.2.1")}, want.NewTouched())
+	c.Update(map[model.ServiceID]*model.Service{svc.ID: svc, older.ID: older}, want.NewTouched())
+	if ports := c.LoopbackPorts(svc.ID); len(ports) > 0 || len(c.LoopbackPorts(older.ID)) != 1 {
+		t.Errorf("loopback ports %v although an older Service has the node port", ports)
+	}
+	c.Update(map[model.ServiceID]*model.Service{older.ID: nil}, want.NewTouched())
+	if ports := c.LoopbackPorts(svc.ID); len(ports) != 1 {
+		t.Errorf("loopback ports %v after the older Service was deleted", ports)
+	}
 	if ports := compile.NewCluster(compiletest.Config()).LoopbackPorts(svc.ID); ports != nil {
 		t.Errorf("a Service that does not exist has loopback ports %v", ports)
 	}

@@ -145,7 +145,8 @@ type port struct {
 
 var protocols = map[inet.Protocol]forward.Protocol{inet.TCP: forward.TCP, inet.UDP: forward.UDP}
 
-// wanted returns all ports that should be open. It omits SCTP, which few platforms support in user space.
+// wanted returns all ports that should be open. It omits SCTP, which few platforms support in user space. If two Services have the same port,
+// the first by name gets it.
 func (p *Ports) wanted() map[forward.Listen]port {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +155,9 @@ func (p *Ports) wanted() map[forward.Listen]port {
 		for _, np := range ports {
 			protocol, ok := protocols[np.Protocol]
 			for _, addr := range p.addresses {
-				if ok && inet.FamilyOf(addr) == inet.FamilyOf(np.To.Addr()) {
-					all[forward.Listen{Protocol: protocol, At: netip.AddrPortFrom(addr, np.Number)}] = port{id, np.To}
+				at := forward.Listen{Protocol: protocol, At: netip.AddrPortFrom(addr, np.Number)}
+				if other, taken := all[at]; ok && inet.FamilyOf(addr) == inet.FamilyOf(np.To.Addr()) && (!taken || id.Compare(other.owner) < 0) {
+					all[at] = port{id, np.To}
 				}
 			}
 		}

@@ -143,6 +143,21 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// TestTwoServicesWithOnePort: each time, the same Service gets the port.
+func TestTwoServicesWithOnePort(t *testing.T) {
+	for range 20 {
+		p := New(limits)
+		p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{
+			web: to(30080, netip.MustParseAddrPort("192.0.2.1:80")), other: to(30080, netip.MustParseAddrPort("192.0.2.2:80")),
+		})
+		for at, port := range p.wanted() {
+			if port.owner != other {
+				t.Fatalf("%v has %s", port.owner, at)
+			}
+		}
+	}
+}
+
 // TestFailures: if another process uses a port, Run reports a failure for the Service, and opens the port once it is
 // free. Other Services are not affected.
 func TestFailures(t *testing.T) {

@@ -26,6 +26,8 @@ type Set struct {
 	Type    SetType
 	Family  inet.Family
 	MaxElem uint32
+	// Stray is true if the set has members that no Element can represent, such as a range that is not a prefix. Only nftables allows them.
+	Stray bool
 }
 
 // String prints the set as an `ipset create` line.
@@ -34,7 +36,11 @@ func (s Set) String() string {
 	if s.Family == inet.IPv6 {
 		family = "inet6"
 	}
-	return fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
+	text := fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
+	if s.Stray {
+		text += " # with members that ipset cannot have"
+	}
+	return text
 }
 
 // Element is an element of a set of any of these types. Fields that the type lacks are zero.

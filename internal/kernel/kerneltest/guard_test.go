@@ -90,6 +90,7 @@ func TestEveryFieldOfSetsIsKnown(t *testing.T) {
 		"Type":    func(s *kernel.Set) { s.Type = kernel.HashIPPort },
 		"Family":  func(s *kernel.Set) { s.Family = inet.IPv6 },
 		"MaxElem": func(s *kernel.Set) { s.MaxElem++ },
+		"Stray":   func(s *kernel.Set) { s.Stray = true },
 	}, func(f *Fake, s kernel.Set) error { return f.CreateSet(s) })
 
 	guard(t, rangeOf(netip.MustParsePrefix("10.0.0.0/8")), map[string]func(*kernel.Element){

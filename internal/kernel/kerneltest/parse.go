@@ -125,7 +125,7 @@ func (f *Fake) parseSet(w *words) error {
 		return err
 	}
 	n, err := w.number()
-	s.MaxElem = n
+	s.MaxElem, s.Stray = n, w.comment != ""
 	if err != nil {
 		return err
 	}

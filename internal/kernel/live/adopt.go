@@ -79,7 +79,12 @@ func (k *Kernel) PrepareMove(ctx context.Context, copies map[kernel.ServerKey]st
 }
 
 func (a *adopter) undo(ctx context.Context) error {
-	keys := slices.SortedFunc(maps.Keys(a.created), kernel.ServerKey.Compare)
+	return a.remove(ctx, slices.Collect(maps.Keys(a.created)))
+}
+
+// remove removes copies. It forgets a copy only once it is gone.
+func (a *adopter) remove(ctx context.Context, keys []kernel.ServerKey) error {
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
 	var ops []kernel.Op
 	for _, key := range keys {
 		ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
@@ -131,10 +136,10 @@ func (a *adopter) adopt(ctx context.Context, existing bool) (refused, err error)
 		return nil, err
 	}
 	var creations, updates []kernel.Op
+	var outdated []kernel.ServerKey
 	for key := range a.created {
 		if _, stays := wanted[key]; !stays { // its Service is gone, and so is the owner record
-			updates = append(updates, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
-			delete(a.created, key)
+			outdated = append(outdated, key)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(wanted), kernel.ServerKey.Compare) {
@@ -150,8 +155,9 @@ func (a *adopter) adopt(ctx context.Context, existing bool) (refused, err error)
 		}
 		updates = append(updates, destinationsOf(wanted[key], have[key])...)
 	}
+	removed := a.remove(ctx, outdated)
 	refused = a.create(ctx, creations)
-	return errors.Join(append(a.apply(ctx, updates), refused)...), nil
+	return errors.Join(append(a.apply(ctx, updates), removed, refused)...), nil
 }
 
 // owned reads the virtual servers in the other data plane that have an owner record, or returns nil if it does not balance. It omits damaged ones,

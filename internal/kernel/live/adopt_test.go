@@ -111,6 +111,16 @@ func TestRefusedCopies(t *testing.T) {
 	if _, err := movable(t, Config{Mode: kernel.IPVSWithNFTables}).PrepareMove(t.Context(), copies); err != nil {
 		t.Errorf("the next attempt: %v", err)
 	}
+
+	must(t, nftables, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: key}})
+	if _, err := k.PrepareMove(t.Context(), copies); !errors.Is(err, refused) || len(copies) != 1 {
+		t.Errorf("after the Service is deleted, %d copies are known, error %v", len(copies), err)
+	}
+	verb = kernel.Create
+	if _, err := k.PrepareMove(t.Context(), copies); err != nil || len(copies) > 0 {
+		t.Errorf("after the Service is deleted, %d copies are left, error %v", len(copies), err)
+	}
+	has(t, kernel.IPVSWithNFTables, "after the Service is deleted")
 }
 
 // At a restart with nftables, the virtual servers are copied in the other direction.

@@ -263,7 +263,7 @@ func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel
 	members, read := w.ranges[s.Name]
 	if !read {
 		var err error
-		if members, err = w.members(ctx, s); err != nil {
+		if members, _, err = w.members(ctx, s); err != nil {
 			return fmt.Errorf("read members: %w", err)
 		}
 		w.ranges[s.Name] = members

@@ -146,13 +146,50 @@ func TestRangeReplacesOverlapping(t *testing.T) {
 		now = element(80, r)
 		apply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: "R", Element: now}},
 			kernel.Op{Verb: kernel.Delete, Object: kernel.Member{Set: "R", Element: before}})
-		have, err := b.members(context.Background(), set)
+		have, _, err := b.members(context.Background(), set)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(map[kernel.Element]struct{}{now: {}, other: {}}, have, opaque); diff != "" {
 			t.Errorf("%s: -want +have\n%s", r, diff)
 		}
+	}
+}
+
+// TestStrayMembers: members that the agent could not have written neither prevent reading nor survive a replacement. Its own members do.
+func TestStrayMembers(t *testing.T) {
+	b := open(t)
+	const prefix = "R"
+	ranges := kernel.Set{Name: prefix + "-RANGES", Type: kernel.HashIPPortNet, Family: inet.IPv4, MaxElem: 10}
+	ports := kernel.Set{Name: prefix + "-PORTS", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
+	ours := kernel.Member{Set: ranges.Name, Element: kernel.Element{
+		Addr: netip.MustParseAddr("203.0.113.1"), Protocol: inet.TCP, Port: 80, Addr2: netip.MustParseAddr("10.0.0.0"), Bits2: 8,
+	}}
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: ranges}, kernel.Op{Verb: kernel.Create, Object: ports}, kernel.Op{Verb: kernel.Create, Object: ours})
+	for _, stray := range []struct {
+		set     kernel.Set
+		element string
+	}{
+		{ranges, "203.0.113.1 . tcp . 443 . 198.51.100.10-198.51.100.20"}, {ranges, "203.0.113.1 . tcp . 444 . 0.0.0.0/0"},
+		{ranges, "203.0.113.1 . tcp . 400-410 . 192.0.2.0/24"}, {ranges, "203.0.113.8/30 . tcp . 80 . 192.0.2.0/24"},
+		{ranges, "203.0.113.1 . tcp . 80 . 11.0.0.1-11.0.0.2"}, {ports, "203.0.113.1 . 0 . 80"},
+	} {
+		nft(t, "add", "element", "inet", Table, stray.set.Name, "{ "+stray.element+" }")
+		expect := func(when string, isStray bool) {
+			t.Helper()
+			want := stray.set
+			want.Stray = isStray
+			sets, members, err := b.ReadSets(t.Context(), prefix)
+			if err != nil || sets[want.Name] != want || len(members[ports.Name]) > 0 || len(members[ranges.Name]) != 1 {
+				t.Errorf("%s, %s: read %v with %v: %v", stray.element, when, sets, members, err)
+			}
+			if found, err := b.LookupMembers(t.Context(), []kernel.Member{ours}); err != nil || len(found) != 1 {
+				t.Errorf("%s, %s: found %v, %v", stray.element, when, found, err)
+			}
+		}
+		expect("before", true)
+		apply(t, b, kernel.Op{Verb: kernel.Update, Object: stray.set})
+		expect("after", false)
 	}
 }
 

@@ -29,7 +29,7 @@ func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kerne
 	return b.readSets(ctx, prefix, b.members)
 }
 
-type readMembers func(context.Context, kernel.Set) (map[kernel.Element]struct{}, error)
+type readMembers func(context.Context, kernel.Set) (members map[kernel.Element]struct{}, stray bool, err error)
 
 func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
@@ -44,7 +44,7 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 			delete(all, name)
 			continue
 		}
-		m, err := read(ctx, s)
+		m, stray, err := read(ctx, s)
 		if errors.Is(err, unix.ENOENT) {
 			delete(all, name) // deleted in the meantime
 			continue
@@ -52,25 +52,26 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read set %s: %w", name, err)
 		}
-		members[name] = m
+		s.Stray = stray
+		all[name], members[name] = s, m
 	}
 	return all, members, nil
 }
 
 const memberTries = 10
 
-func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
-	last, err := b.members(ctx, s)
+func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (last map[kernel.Element]struct{}, stray bool, err error) {
+	last, stray, err = b.members(ctx, s)
 	for range memberTries {
 		if err != nil || s.Type == "" {
-			return last, err
+			return last, stray, err
 		}
-		before := last
-		if last, err = b.members(ctx, s); err == nil && maps.Equal(before, last) {
-			return last, nil
+		before, wasStray := last, stray
+		if last, stray, err = b.members(ctx, s); err == nil && stray == wasStray && maps.Equal(before, last) {
+			return last, stray, nil
 		}
 	}
-	return nil, fmt.Errorf("it changed during each of %d reads", memberTries)
+	return nil, false, fmt.Errorf("it changed during each of %d reads", memberTries)
 }
 
 func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
@@ -120,9 +121,9 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	}
 	found := map[kernel.Member]struct{}{}
 	for i, messages := range answers {
-		have := map[kernel.Element]struct{}{}
+		have, stray := map[kernel.Element]struct{}{}, false
 		for _, m := range messages { // for a range, the kernel may return a wider range
-			if err := wire.EachElement(m.Payload, decodeInto(have, sets[asked[i].Set])); err != nil {
+			if err := wire.EachElement(m.Payload, decodeInto(have, &stray, sets[asked[i].Set])); err != nil {
 				return nil, fmt.Errorf("look up member %s: %w", asked[i], err)
 			}
 		}
@@ -134,12 +135,12 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 }
 
 // members lists a set. It returns nothing for a set of a type that the agent does not use.
-func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
-	members := map[kernel.Element]struct{}{}
-	if s.Type == "" {
-		return members, nil
+func (b *Backend) members(ctx context.Context, s kernel.Set) (members map[kernel.Element]struct{}, stray bool, err error) {
+	members = map[kernel.Element]struct{}{}
+	if s.Type != "" {
+		err = b.conn.Elements(ctx, wire.Set(s.Name), decodeInto(members, &stray, s))
 	}
-	return members, b.conn.Elements(ctx, wire.Set(s.Name), decodeInto(members, s))
+	return members, stray, err
 }
 
 // Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read omits the jump.

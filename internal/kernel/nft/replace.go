@@ -14,9 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// replaceSet changes the parameters of a set. The kernel cannot do that, so one transaction deletes the set and creates it again with the
-// members that fit. It also recreates the rules that look up the set, from the expressions that the kernel returned. Each packet sees
-// either the old or the new set and rules.
+// replaceSet changes the parameters of a set, and removes stray members. The kernel cannot change parameters, and finds a range only by its
+// first address, so one transaction deletes the set and creates it again with the members that fit. It also recreates the rules that look up
+// the set, from the expressions that the kernel returned. Each packet sees either the old or the new set and rules.
 func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	sets, err := b.named(ctx, []string{want.Name})
 	if err != nil {
@@ -26,8 +26,8 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	if !exists {
 		return kernel.ErrNotFound
 	}
-	if have == want {
-		return nil
+	if _, have.Stray, err = b.members(ctx, have); err != nil || have == want {
+		return err
 	}
 	make, err := newSet(want)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 }
 
 func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
-	members, err := b.allMembers(ctx, have)
+	members, _, err := b.allMembers(ctx, have)
 	if err != nil {
 		return nil, fmt.Errorf("read members: %w", err)
 	}

@@ -104,39 +104,38 @@ func checkElement(s kernel.Set, e kernel.Element) error {
 	return nil
 }
 
-var errElement = errors.New("element does not fit its set")
-
-// decodeElement is the inverse of encodeElement. It rejects ranges that are not prefixes, which the agent never writes.
-func decodeElement(s kernel.Set, listed wire.Element) (e kernel.Element, err error) {
+// decodeElement is the inverse of encodeElement. It returns false for elements that no Element can represent: ranges that are not prefixes, the
+// range of all addresses, and ranges of virtual addresses or ports.
+func decodeElement(s kernel.Set, listed wire.Element) (e kernel.Element, ok bool) {
 	key, last := []byte(listed.Key), []byte(cmp.Or(listed.Last, listed.Key))
 	n := s.Family.Bits() / 8
 	fields, err := keyOf(s)
 	if err != nil || len(key) != int(fields.Length()) {
-		return e, errElement
+		return e, false
 	}
 	e.Addr, _ = netip.AddrFromSlice(key[:n])
 	if s.Type == kernel.HashIP {
-		return e, nil
+		return e, true
 	}
 	e.Protocol, e.Port = inet.Protocol(key[n]), uint16(key[n+4])<<8|uint16(key[n+5])
 	if s.Type == kernel.HashIPPort {
-		return e, nil
+		return e, true
 	}
 	e.Addr2, _ = netip.AddrFromSlice(key[n+8:])
 	if s.Type == kernel.HashIPPortIP {
-		return e, nil
+		return e, true
 	}
-	if len(last) != len(key) {
-		return e, errElement
+	if len(last) != len(key) || string(last[:n+8]) != string(key[:n+8]) {
+		return e, false
 	}
 	for bits := s.Family.Bits(); bits > 0; bits-- {
 		r := netip.PrefixFrom(e.Addr2, bits)
 		if r == r.Masked() && string(lastOf(r)) == string(last[n+8:]) {
 			e.Bits2 = uint8(bits)
-			return e, nil
+			return e, true
 		}
 	}
-	return e, errElement
+	return e, false
 }
 
 // elementRequest returns one request for at most wire.MaxElements elements of one set.
@@ -150,10 +149,14 @@ func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element)
 	return wire.Set(s.Name).Request(msg, flags, encoded...), errors.Join(errs...)
 }
 
-func decodeInto(members map[kernel.Element]struct{}, s kernel.Set) func(wire.Element) error {
+// decodeInto adds elements to members. It sets stray if encodeElement could not have written one.
+func decodeInto(members map[kernel.Element]struct{}, stray *bool, s kernel.Set) func(wire.Element) error {
 	return func(listed wire.Element) error {
-		e, err := decodeElement(s, listed)
-		members[e] = struct{}{}
-		return err
+		if e, ok := decodeElement(s, listed); ok && checkElement(s, e) == nil {
+			members[e] = struct{}{}
+		} else {
+			*stray = true
+		}
+		return nil
 	}
 }

@@ -80,6 +80,57 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	}
 }
 
+// TestForgetsForAnEarlierAgent: an agent that ended before it could forget has left rules, which its successor reads.
+func TestForgetsForAnEarlierAgent(t *testing.T) {
+	earlier := openBalancer(t)
+	first, second := endpoint(1, 1), endpoint(2, 1)
+	mustApply(t, earlier, sticky(shop, 32, first, second)...)
+	remember(t, shop, "198.51.100.1", first)
+	mustApply(t, earlier, remove(shop, first))
+	b, err := New(inet.Families)
+	labtest.Opened(t, b, err)
+	mustRead(t, b)
+	f, err := b.Forgetter(wire.NewWrites())
+	labtest.Opened(t, f, err)
+	if err := f.Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := f.records(t.Context(), kernel.ClientsMap(shop))
+	if err != nil || len(records) > 0 {
+		t.Errorf("records %v, %v", records, err)
+	}
+	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+		t.Errorf("the rule still exists:\n%s", chain)
+	}
+}
+
+// TestReturnedEndpointKeepsItsClients: if a removed endpoint returns while Forget runs, the records of its new clients stay, and Forget ends.
+func TestReturnedEndpointKeepsItsClients(t *testing.T) {
+	b := openBalancer(t)
+	first, second := endpoint(1, 1), endpoint(2, 1)
+	mustApply(t, b, sticky(shop, 32, first, second)...)
+	remember(t, shop, "198.51.100.1", first)
+	mustApply(t, b, remove(shop, first))
+	f, err := b.Forgetter(wire.NewWrites())
+	labtest.Opened(t, f, err)
+	lists := 0
+	f.conn.Meanwhile = func() {
+		if lists++; lists == 3 { // after the first list of records, whose record Forget may delete
+			mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: first}})
+		}
+		if lists >= 3 && lists < 100 {
+			remember(t, shop, fmt.Sprintf("198.51.100.%d", lists), first)
+		}
+	}
+	if err := f.Forget(t.Context()); err != nil {
+		t.Error(err)
+	}
+	f.conn.Meanwhile = nil
+	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || lists < 3 || len(records) < lists-2 {
+		t.Errorf("%d records after %d lists, %v", len(records), lists, err)
+	}
+}
+
 func TestForgetsWhileEndpointsChange(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32, endpoint(1, 1), endpoint(2, 1))...)

@@ -146,8 +146,7 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	return nil
 }
 
-// use changes the number of frontends that use the chains of f, and notifies the Forgetter if clients may still be assigned
-// to removed endpoints of f.
+// use changes the number of frontends that use the chains of f.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -160,7 +159,14 @@ func (b *Balancer) use(f *frontend, by int) {
 			delete(b.unused, name)
 		}
 	}
-	if len(f.gone) > 0 && by > 0 {
+	if by > 0 {
+		b.noteGone(f)
+	}
+}
+
+// noteGone notifies the Forgetter if clients may still be assigned to removed endpoints of f. An earlier agent may have removed them.
+func (b *Balancer) noteGone(f *frontend) {
+	if len(f.gone) > 0 {
 		b.left.add(f.Key)
 	}
 }

@@ -15,8 +15,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxRecords limits the number of records in a transaction, so that it fits into one send.
-const maxRecords = 400
+const (
+	// maxRecords limits the number of records in a transaction, so that it fits into one send.
+	maxRecords = 400
+	// maxPasses limits how often Forget reads the records of a frontend.
+	maxPasses = 10
+)
+
+var errNewRecords = errors.New("packets keep adding records")
 
 // left contains the frontends whose client maps may contain removed endpoints.
 type left struct {
@@ -71,12 +77,13 @@ func (f *Forgetter) Forget(ctx context.Context) error {
 }
 
 func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
-	rules, err := f.goneRules(ctx, wire.Chain(affinity{key: key}.name()))
-	if err != nil || len(rules) == 0 {
-		return err
-	}
-	for more := true; more; { // packets may be adding records, so a list can miss some
+	for range maxPasses { // packets may be adding records, so a list can miss some
 		records, err := f.records(ctx, kernel.ClientsMap(key))
+		if err != nil {
+			return err
+		}
+		// Read the rules after the records, and in each pass: if a removed endpoint is back, the new records of its clients stay.
+		rules, err := f.goneRules(ctx, wire.Chain(affinity{key: key}.name()))
 		if err != nil {
 			return err
 		}
@@ -86,14 +93,16 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 				stale = append(stale, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, e))
 			}
 		}
+		if len(stale) == 0 {
+			return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
+		}
 		for chunk := range slices.Chunk(stale, maxRecords) {
 			if err := f.commitExisting(ctx, chunk); err != nil {
 				return err
 			}
 		}
-		more = len(stale) > 0
 	}
-	return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
+	return errNewRecords
 }
 
 // commitExisting runs a transaction. If an object no longer exists, such as an expired record, it runs another transaction without it.

@@ -245,6 +245,9 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 		if o, exists := f.observed(false); exists {
 			servers[key] = o
 		}
+		if f.frontend != nil {
+			b.noteGone(f.frontend)
+		}
 	}
 	return servers, nil
 }

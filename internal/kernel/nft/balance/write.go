@@ -45,7 +45,7 @@ func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	for _, c := range w.to.affinity().chains() {
 		unit, same = append(unit, c.Requests()...), same && chains.have(c)
 	}
-	if same {
+	if same && !w.to.forgetful {
 		return nil
 	}
 	if w.to.forgetful {

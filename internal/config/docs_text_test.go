@@ -126,7 +126,7 @@ checks the new settings as it does at startup.
 - If they are invalid, the agent keeps its settings. The log and ` + "`" + `kube-ipvs status` + "`" + ` name the
   mistakes, and the metric ` + "`" + `kube_ipvs_configuration_refused` + "`" + ` is 1.
 - If they are valid, settings that apply immediately take effect. The log names the changed settings
-  that need a restart.
+  that need a restart. A new value that conflicts with a running one also waits for the restart.
 
 Flags also override the new file. Open connections are not affected. A setting that is removed from
 the file returns to its default. If the agent no longer sets a sysctl or timeout (value 0, or false

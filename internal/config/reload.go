@@ -9,7 +9,8 @@ import (
 )
 
 // Over returns the settings for an agent that is already running. Settings that can change at run time have l's values, and all others keep their
-// running values. waiting lists the paths of changed settings that require a restart.
+// running values. So do settings whose new value would conflict with a running one. waiting lists the paths of changed settings that require a
+// restart.
 func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	over := *l
 	for _, row := range table {
@@ -20,7 +21,29 @@ func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 		row.value(&over.Settings).set(before)
 		waiting = append(waiting, row.path)
 	}
+	for path := l.newInConflict(&over, running); path != ""; path = l.newInConflict(&over, running) {
+		row := rowOf(path)
+		row.value(&over.Settings).set(row.value(&running.Settings).words())
+		waiting = append(waiting, path)
+	}
 	return &over, waiting
+}
+
+// newInConflict returns a setting of over that differs from the running one and is part of a conflict that l does not have, or "" if there is
+// none.
+func (l *Loaded) newInConflict(over, running *Loaded) string {
+	changed := over.Changed(running)
+	for _, c := range slices.Concat(conflicts, forwardConflicts) {
+		if !c.found(&over.Settings) || c.found(&l.Settings) {
+			continue
+		}
+		for _, path := range c.between {
+			if slices.Contains(changed, path) {
+				return path
+			}
+		}
+	}
+	return ""
 }
 
 // Changed returns the settings with different values, regardless of their origins.

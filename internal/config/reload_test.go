@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 )
@@ -158,6 +160,44 @@ func TestOver(t *testing.T) {
 	if changed.MetricsAddress != "" {
 		t.Error("Over changed its receiver")
 	}
+}
+
+// TestOverNeverConflicts: whatever was running and whatever is in the file, the settings in effect do not conflict.
+func TestOverNeverConflicts(t *testing.T) {
+	valid := func(l *Loaded) bool {
+		return !slices.ContainsFunc(slices.Concat(conflicts, forwardConflicts), func(c conflict) bool { return c.found(&l.Settings) })
+	}
+	draw := func(t *rapid.T, paths []string) *Loaded {
+		l := &Loaded{Settings: newLoading().settings}
+		for _, path := range paths {
+			row := rowOf(path)
+			a, b := samples(*row)
+			text := rapid.SampledFrom([]string{row.byDefault, a, b}).Draw(t, path)
+			switch path {
+			case "dataPlane":
+				text = rapid.SampledFrom([]string{"auto", "ipvs", "nftables", "userspace"}).Draw(t, path)
+			case "metrics.servicePorts", "metrics.endpoints":
+				text = rapid.SampledFrom([]string{"0", "100"}).Draw(t, path)
+			}
+			before := row.value(&l.Settings).words()
+			if wrong := row.value(&l.Settings).set(row.words(text)); wrong != nil {
+				t.Fatal(wrong)
+			}
+			if !valid(l) {
+				row.value(&l.Settings).set(before)
+			}
+		}
+		return l
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := rapid.SampledFrom(slices.Concat(conflicts, forwardConflicts)).Draw(t, "conflict")
+		paths := slices.Concat([]string{"dataPlane", "forward.addresses"}, c.between)
+		running, changed := draw(t, paths), draw(t, paths)
+		next, waiting := changed.Over(running)
+		if !valid(next) {
+			t.Errorf("over %v, %v is in conflict: %v wait", running.Changed(&Loaded{Settings: newLoading().settings}), next.Changed(running), waiting)
+		}
+	})
 }
 
 // atRunTime contains the settings that a running agent adopts.

@@ -97,3 +97,32 @@ func TestDeadUDPEndpoints(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestOwnListenersAreNoEndpoints: a connection to a listener of the forwarder would lead back to the forwarder, without end.
+func TestOwnListenersAreNoEndpoints(t *testing.T) {
+	f := open(t, limits)
+	for _, protocol := range []Protocol{TCP, UDP} {
+		self, a, b := freePort(t, protocol), freePort(t, protocol), freePort(t, protocol)
+		set(t, f, self, self.At)
+		set(t, f, a, b.At)
+		set(t, f, b, a.At)
+		for _, at := range []Listen{self, a, b} {
+			before := f.Counts().Failed
+			if c, err := net.Dial(string(protocol), at.At.String()); err == nil { // TCP connections are reset, perhaps before Dial returns
+				defer c.Close()
+				_, _ = c.Write([]byte("hello"))
+			}
+			eventually(t, func() bool { return f.Counts().Failed > before })
+		}
+		if counts := f.Counts(); counts.Failed != 3 && protocol == TCP || counts.Flows > 0 || counts.Replaced > 0 || counts.Refused > 0 {
+			t.Errorf("%s: %+v", protocol, counts)
+		}
+	}
+	at, real := freePort(t, TCP), startEndpoint(t, "real")
+	setTarget(t, f, at, Target{Endpoints: []Endpoint{{Addr: at.At, Weight: 1}, {Addr: real, Weight: 1}}})
+	for range 4 {
+		if name := mustDial(t, at).name; name != "real" {
+			t.Errorf("%s answered", name)
+		}
+	}
+}

@@ -78,6 +78,10 @@ type Forwarder struct {
 	flowsMu sync.RWMutex // a datagram of a known flow takes only the read lock
 	flows   *recent[flowKey, *flow]
 	flowing openCounts // of flows
+
+	// own contains the addresses of the listeners, each as a Listen without a name. They are no endpoints: a connection to one would lead back to
+	// the forwarder, and from there perhaps to the same endpoint, without end.
+	own sync.Map
 }
 
 type listener interface {
@@ -122,7 +126,13 @@ func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("listen at %s: %w", at, err)
 	}
 	f.listeners[at] = l
+	f.own.Store(Listen{Protocol: at.Protocol, At: l.address()}, nil)
 	return l.address(), nil
+}
+
+func (f *Forwarder) isOwn(protocol Protocol, at netip.AddrPort) bool {
+	_, own := f.own.Load(Listen{Protocol: protocol, At: at})
+	return own
 }
 
 func (f *Forwarder) listen(at Listen, to Target) (_ listener, err error) {
@@ -153,6 +163,7 @@ func (f *Forwarder) Remove(at Listen) error {
 		return nil
 	}
 	delete(f.listeners, at)
+	f.own.Delete(Listen{Protocol: at.Protocol, At: l.address()})
 	return l.close()
 }
 

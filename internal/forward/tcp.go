@@ -93,6 +93,10 @@ func (l *tcpListener) connect(client *net.TCPConn) *stream {
 		if !ok {
 			break
 		}
+		if l.isOwn(TCP, to) {
+			tried = append(tried, to)
+			continue
+		}
 		server, err := l.dial(to, header.of(from, at))
 		if err == nil {
 			return &stream{

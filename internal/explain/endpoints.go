@@ -12,9 +12,9 @@ import (
 
 // endpoints follows the packet to each endpoint that is eligible for a new connection.
 func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
-	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return !accepts(d) })
+	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return accepts(d) == no })
 	for _, d := range server.Destinations {
-		if !accepts(d) {
+		if accepts(d) == no {
 			e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.whyNot(d), Passes)
 		}
 	}
@@ -25,6 +25,9 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 		e.fail(e.balancer(), e.shown("ipvsadm -L "+server.Key.String()), "no endpoint accepts new connections"+e.endpointStates())
 		return
 	}
+	if !slices.ContainsFunc(open, func(d kernel.ObservedDestination) bool { return accepts(d) == yes }) {
+		e.reason(Unclear, nil, "each endpoint may still refuse new connections, because it may have reached its limit of connections earlier")
+	}
 	for _, d := range open {
 		e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.eligible(d), Passes)
 		e.reach(*p, d)
@@ -34,14 +37,27 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 	}
 }
 
-func accepts(d kernel.ObservedDestination) bool {
-	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
+// accepts reports whether a destination accepts new connections. The kernel does not tell whether a destination with fewer connections than its
+// limit has reached the limit earlier.
+func accepts(d kernel.ObservedDestination) matchResult {
+	switch open := uint64(d.Stats.Active) + uint64(d.Stats.Inactive); {
+	case d.Weight == 0:
+		return no
+	case d.Upper == 0 || open < uint64(d.Resumes()) && open < uint64(d.Upper):
+		return yes
+	case open >= uint64(d.Upper):
+		return no
+	}
+	return maybe
 }
 
 // eligible names the endpoint only if nftables balances. With IPVS, the ipvsadm command of the step already shows it.
 func (e *explaining) eligible(d kernel.ObservedDestination) string {
-	if e.k.Mode.NFTablesBalances() {
+	switch {
+	case e.k.Mode.NFTablesBalances():
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
+	case accepts(d) == maybe:
+		return fmt.Sprintf("eligible, unless it has reached its limit of %d connections and has had at least %d ever since", d.Upper, d.Resumes())
 	}
 	return "eligible"
 }

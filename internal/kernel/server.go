@@ -136,6 +136,14 @@ type Destination struct {
 	Upper, Lower uint32
 }
 
+// Resumes returns the number of connections below which a destination that has reached its limit gets new connections again.
+func (d Destination) Resumes() uint32 {
+	if d.Lower > 0 {
+		return d.Lower
+	}
+	return uint32((uint64(d.Upper)*3 + 3) / 4)
+}
+
 // Compare orders destinations by address.
 func (d Destination) Compare(o Destination) int { return d.Addr.Compare(o.Addr) }
 

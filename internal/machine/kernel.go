@@ -25,6 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Look selects the parts of the kernel to read.
@@ -86,6 +87,9 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		k.Sets, k.Members, err = live.ReadSets(ctx, k.Mode, compile.SetPrefix)
 		return err
 	})
+	if k.Mode.IPVSBalances() && at.Concerns != nil && at.reads(explain.Sets) {
+		read(explain.Servers, func() error { return addLimits(ctx, k, at.Concerns) })
+	}
 	read(explain.Rules, func() error { return readRules(ctx, k, at, note) })
 	read(explain.Rules, func() (err error) {
 		k.OtherSets, err = ipset.ReadOthers(ctx, compile.SetPrefix)
@@ -118,6 +122,25 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
 	})
 	return k
+}
+
+// addLimits adds the connection limits of the selected virtual servers, which only a lookup returns.
+func addLimits(ctx context.Context, k *explain.Kernel, concerns func(kernel.ServerKey) bool) error {
+	recorded := plainBase(kernel.IPVSWithIPTables, false).Limited
+	var limited []kernel.ServerKey
+	for key := range k.Servers {
+		if concerns(key) && k.HasMember(want.LedgerEntry(recorded, key)) {
+			limited = append(limited, key)
+		}
+	}
+	if len(limited) == 0 {
+		return nil
+	}
+	found, err := readUsing(ipvs.New, func(b *ipvs.Backend) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+		return b.Lookup(ctx, limited)
+	})
+	maps.Copy(k.Servers, found)
+	return err
 }
 
 // Unread describes why a read failed, and how to fix it.

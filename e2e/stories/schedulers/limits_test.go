@@ -1,6 +1,7 @@
 package schedulers
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
@@ -19,6 +20,12 @@ func TestLimits(t *testing.T) {
 		h.counts().want(t, "up to the ceiling", alike(1, two), 0.1)
 		w.client.MustRefuse(t, cluster.TCP, s.at(f), slowly)
 		record(t, "max-connections 4 with two endpoints: the ninth open connection is refused (%s)", f)
+		way := w.inspect(t, w.node1, "explain", "-v", s.at(f)+"/TCP", "--from", w.client.Addr(f).String())
+		for _, text := range []string{"at its limit of 4 connections", "no endpoint accepts new connections"} {
+			if !strings.Contains(way, text) {
+				t.Errorf("explain does not show %q:\n%s", text, way)
+			}
+		}
 
 		// UDP flows expire after two seconds; closed TCP connections count for two minutes.
 		flows := make([]*cluster.Conn, 8)

@@ -305,6 +305,27 @@ func TestNetwork(t *testing.T) {
 	n.wantNetwork(want)
 }
 
+// TestNexthopObjects: a gateway is known even if routes name only a next hop object, as routing daemons may choose.
+func TestNexthopObjects(t *testing.T) {
+	n := newNode(t)
+	if err := os.WriteFile(SysctlFile("net/ipv4/nexthop_compat_mode"), []byte("0"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"ip link add eth0 type dummy", "ip link set eth0 up", "ip addr add 192.0.2.1/24 dev eth0", "ip -6 addr add 2001:db8:1::1/64 dev eth0 nodad",
+		"ip nexthop add id 7 via 192.0.2.254 dev eth0", "ip nexthop add id 8 via 2001:db8:1::9 dev eth0", "ip route add default nhid 7", "ip -6 route add default nhid 8",
+	} {
+		n.run(line)
+	}
+	have, err := n.Network(context.Background())
+	n.must(err)
+	for _, gateway := range []string{"192.0.2.254", "2001:db8:1::9"} {
+		if role := have[netip.MustParseAddr(gateway)]; role.Kind != kernel.Gateway {
+			t.Errorf("%s is %v in %v", gateway, role, have)
+		}
+	}
+}
+
 func (n *node) wantNetwork(want kernel.Network) {
 	n.Helper()
 	have, err := n.Network(context.Background())

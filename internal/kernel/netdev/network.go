@@ -40,12 +40,17 @@ func (b *Backend) network(ctx context.Context, device int) (kernel.Network, erro
 // Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address, too.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
-	see := func(payload []byte) error { // a node may have more routes than fit in memory
-		hops, err := parseGateways(payload)
+	objects := false // a route refers to a next hop object
+	add := func(hops []netip.Addr) {
 		for _, hop := range hops {
 			gateways[hop] = struct{}{}
 			network[hop] = kernel.NetworkRole{Kind: kernel.Gateway}
 		}
+	}
+	see := func(payload []byte) error { // a node may have more routes than fit in memory
+		hops, err := parseGateways(payload)
+		add(hops)
+		objects = objects || err == nil && len(hops) == 0 && refersToObject(payload)
 		if addr, is := broadcastOf(payload); is {
 			network[addr] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
 		}
@@ -56,7 +61,48 @@ func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gatewa
 			return nil, err
 		}
 	}
-	return gateways, nil
+	if objects {
+		err = b.walk(ctx, nlbatch.Request{Type: unix.RTM_GETNEXTHOP, Payload: make([]byte, sizeofNexthop)}, func(payload []byte) error {
+			hops, err := parseNexthop(payload)
+			add(hops)
+			return err
+		})
+	}
+	return gateways, err
+}
+
+// From include/uapi/linux/nexthop.h and rtnetlink.h.
+const (
+	sizeofNexthop = 8
+	rtaNexthop    = 30
+	nhaGateway    = 6
+)
+
+// refersToObject reports whether a unicast route names a next hop object. With the sysctl net.ipv4.nexthop_compat_mode=0, the message then does
+// not contain the gateway.
+func refersToObject(b []byte) (refers bool) {
+	if b[routeType] != unix.RTN_UNICAST {
+		return false
+	}
+	_ = nlbatch.EachAttr(b[unix.SizeofRtMsg:], func(typ uint16, _ []byte) error {
+		refers = refers || typ == rtaNexthop
+		return nil
+	})
+	return refers
+}
+
+// parseNexthop returns the gateway of a next hop object, if any.
+func parseNexthop(b []byte) (hops []netip.Addr, err error) {
+	if len(b) < sizeofNexthop {
+		return nil, fmt.Errorf("read next hop: message of %d bytes", len(b))
+	}
+	err = nlbatch.EachAttr(b[sizeofNexthop:], func(typ uint16, v []byte) error {
+		if typ == nhaGateway {
+			hops = appendHop(hops, unix.RTA_GATEWAY, v)
+		}
+		return nil
+	})
+	return hops, err
 }
 
 // addSubnets adds the first and last addresses of the interfaces' networks, and broadcast addresses that differ from the last address.

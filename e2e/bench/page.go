@@ -90,11 +90,7 @@ var tables = map[string]table{
 			if r.Memory == nil || r.Idle == nil {
 				return nil
 			}
-			files, idle := number(r.Memory.Files), number(r.Idle.CPU)
-			if r.Idle.Took == 0 { // an older measurement
-				files, idle = "not measured", idle+" (first minute)"
-			}
-			return row(number(r.Memory.Started), number(r.Memory.Idle), files, idle)
+			return row(number(r.Memory.Started), number(r.Memory.Idle), number(r.Memory.Files), number(r.Idle.CPU))
 		},
 	},
 	"rollouts": {

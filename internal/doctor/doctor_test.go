@@ -38,7 +38,15 @@ var breakages = []breakage{
 		n.View.Services = []view.Service{{Namespace: "default", Name: "kubernetes", Frontends: []view.Frontend{
 			{Address: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: "tcp", State: view.NoEndpoints},
 		}}}
-	}, finding.Broken, []string{"not served with a ready endpoint", "default/kubernetes at 10.96.0.1:443/tcp: NoEndpoints, 0 endpoints"}},
+	}, finding.Broken, []string{"not served with a usable endpoint", "default/kubernetes at 10.96.0.1:443/tcp: NoEndpoints, 0 endpoints"}},
+	{"vital Service in slow start", func(_ *testing.T, n *node) {
+		weight := uint32(1)
+		n.View.Services = []view.Service{{Namespace: "default", Name: "kubernetes", Frontends: []view.Frontend{
+			{Address: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: "tcp", State: view.Served, Endpoints: []view.Endpoint{
+				{Address: netip.MustParseAddrPort("192.0.2.1:6443"), State: view.SlowStart, Wanted: &weight},
+			}},
+		}}}
+	}, "", nil},
 	{"path", func(_ *testing.T, n *node) {
 		n.Walks = []Walk{
 			{Path: Path{Service: "default/kubernetes", Sender: fromPod, Question: explain.Question{From: netip.MustParseAddr("10.244.0.7")}}, Verdict: explain.Passes},

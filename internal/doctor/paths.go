@@ -157,7 +157,7 @@ func rank(s view.Service) int {
 	return 1
 }
 
-// examined reports whether a frontend is served and has endpoints.
+// examined reports whether a frontend is served and has endpoints that get connections.
 func examined(f view.Frontend) bool {
 	return f.State == view.Served && !f.Address.Addr().IsLoopback() && slices.ContainsFunc(f.Endpoints, getsConnections)
 }
@@ -282,21 +282,21 @@ func unfollowed(f Facts) []string {
 	case f.View == nil: // checkAgent reports it
 		return nil
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
-		return []string{"paths of packets to Services: no Service in the sample is served and has a ready endpoint"}
+		return []string{"paths of packets to Services: no Service in the sample is served and has a usable endpoint"}
 	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
 		return []string{"paths from pods: found no pod on this node, neither in the kernel nor among the endpoints of the Services in the sample"}
 	}
 	return nil
 }
 
-// checkVital finds Services that every pod needs but that no path reaches.
+// checkVital finds Services that every pod needs but that have no served frontend with an endpoint.
 func checkVital(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
 	}
 	var evidence []string
 	for _, s := range f.View.Services {
-		if !s.Vital() || slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Service == s.ID() }) {
+		if !s.Vital() || slices.ContainsFunc(s.Frontends, examined) {
 			continue
 		}
 		for _, at := range s.Frontends {
@@ -306,7 +306,7 @@ func checkVital(f Facts) []finding.Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
-	return finding.One(finding.Broken, "Services that every pod needs", "not served with a ready endpoint", examples(evidence),
+	return finding.One(finding.Broken, "Services that every pod needs", "not served with a usable endpoint", examples(evidence),
 		"inspect their pods: `kubectl -n NAMESPACE get pods,endpointslices`")
 }
 

@@ -132,7 +132,7 @@ func TestPagesNameExitStatuses(t *testing.T) {
 		var status statusError
 		cmd := &cobra.Command{}
 		cmd.SetOut(io.Discard)
-		_ = errors.As((&inspection{output: asJSON}).printExplanations(cmd, []explain.Explanation{{Verdict: v}}, false), &status)
+		_ = errors.As((&inspection{output: asJSON}).printExplanations(cmd, explanations{Items: []explain.Explanation{{Verdict: v}}}, false), &status)
 		statuses[string(v)] = int(status)
 	}
 	row := regexp.MustCompile("(?m)^\\| (?:([0-9]) \\| `?(\\w+)`? \\|.*|`?(\\w+)`? \\|.*\\| ([0-9])) ?\\|$")

@@ -78,7 +78,7 @@ the Service.`,
 			if err != nil {
 				return err
 			}
-			return l.printExplanations(cmd, answers, all)
+			return l.printExplanations(cmd, explanations{view.HeaderOf("ExplanationList"), v.Missing(), answers}, all)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "address of the client; add its port to trace an existing connection (default: any client)")
@@ -94,16 +94,22 @@ func viewFor(query explain.Query) agent.Query {
 	return agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()}
 }
 
-func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
-	err := inspect.Write(cmd.OutOrStdout(), l.output, list[explain.Explanation]{view.HeaderOf("ExplanationList"), answers}, func(w io.Writer) error {
-		explain.Print(w, answers, all)
+type explanations struct {
+	view.Header
+	Unknown []string              `json:"unknown"`
+	Items   []explain.Explanation `json:"items"`
+}
+
+func (l *inspection) printExplanations(cmd *cobra.Command, list explanations, all bool) error {
+	err := inspect.Write(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error {
+		explain.Print(w, list.Items, all)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, s := range statusOf {
-		if slices.ContainsFunc(answers, func(a explain.Explanation) bool { return slices.Contains(s.verdicts, a.Verdict) }) {
+		if slices.ContainsFunc(list.Items, func(a explain.Explanation) bool { return slices.Contains(s.verdicts, a.Verdict) }) {
 			return s.status
 		}
 	}

@@ -93,7 +93,7 @@ func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*vi
 	if err != nil {
 		return nil, err
 	}
-	if noteMissed(cmd, v); v.History == nil {
+	if noteMissing(cmd, v); v.History == nil {
 		return nil, errors.New("the agent has no history: its version differs from this command's")
 	}
 	if h.filter.Since = (time.Time{}); h.since > 0 {

@@ -38,13 +38,13 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 	if silence != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only the kernel state\n", silence)
 	}
-	noteMissed(cmd, v)
+	noteMissing(cmd, v)
 	return v, err
 }
 
-func noteMissed(cmd *cobra.Command, v *view.View) {
-	if why := v.Missed(); why != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "unknown: %s\n", why)
+func noteMissing(cmd *cobra.Command, v *view.View) {
+	for _, what := range v.Missing() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "unknown: %s\n", what)
 	}
 }
 

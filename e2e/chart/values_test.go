@@ -200,8 +200,9 @@ type sccRule struct {
 // TestOpenShiftConstraints: the constraints allow exactly what the pod needs.
 func TestOpenShiftConstraints(t *testing.T) {
 	for values, seccomp := range map[string]string{
-		"":              "runtime/default",
-		"hostPID: true": "runtime/default",
+		"":                         "runtime/default",
+		"hostPID: true":            "runtime/default",
+		"podSecurityContext: null": "runtime/default",
 		"podSecurityContext: {seccompProfile: null}":                                               "runtime/default",
 		"podSecurityContext: {seccompProfile: {type: Unconfined}}":                                 "unconfined",
 		"podSecurityContext: {seccompProfile: {type: Localhost, localhostProfile: agents/a.json}}": "localhost/agents/a.json",

@@ -21,7 +21,7 @@ func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 		row.value(&over.Settings).set(before)
 		waiting = append(waiting, row.path)
 	}
-	for path := l.newInConflict(&over, running); path != ""; path = l.newInConflict(&over, running) {
+	for path := over.newInConflict(running); path != ""; path = over.newInConflict(running) {
 		row := rowOf(path)
 		row.value(&over.Settings).set(row.value(&running.Settings).words())
 		waiting = append(waiting, path)
@@ -29,12 +29,11 @@ func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	return &over, waiting
 }
 
-// newInConflict returns a setting of over that differs from the running one and is part of a conflict that l does not have, or "" if there is
-// none.
-func (l *Loaded) newInConflict(over, running *Loaded) string {
-	changed := over.Changed(running)
+// newInConflict returns a setting that differs from the running one and is part of a conflict, or "" if there is none.
+func (l *Loaded) newInConflict(running *Loaded) string {
+	changed := l.Changed(running)
 	for _, c := range slices.Concat(conflicts, forwardConflicts) {
-		if !c.found(&over.Settings) || c.found(&l.Settings) {
+		if !c.found(&l.Settings) {
 			continue
 		}
 		for _, path := range c.between {

@@ -189,8 +189,7 @@ const tcp = "tcp"
 
 // getsConnections reports whether new connections reach the endpoint.
 func getsConnections(e view.Endpoint) bool {
-	used := e.State == view.Ready || e.State == view.SlowStart || e.State == view.Serving
-	return used && e.Wanted != nil && *e.Wanted > 0
+	return e.State.GetsConnections() && e.Wanted != nil && *e.Wanted > 0
 }
 
 // pathsTo returns the paths to a frontend. Only pods and nodes use a ClusterIP.

@@ -12,24 +12,36 @@ import (
 
 // endpoints follows the packet to each endpoint that is eligible for a new connection.
 func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
-	open := slices.DeleteFunc(slices.Clone(server.Destinations), func(d kernel.ObservedDestination) bool { return accepts(d) == no })
+	var usable, open []kernel.ObservedDestination
+	sure := false
 	for _, d := range server.Destinations {
-		if accepts(d) == no {
-			e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.whyNot(d), Passes)
+		accepted := accepts(d)
+		if d.Weight > 0 {
+			usable = append(usable, d)
 		}
+		if accepted != no {
+			open, sure = append(open, d), sure || accepted == yes
+			continue
+		}
+		e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.whyNot(d), Passes)
 	}
-	if bound, found := e.template(server, open); found {
+	bound, found := e.template(server, usable)
+	switch onlyKnown := server.Flags&kernel.FlagPersistent != 0 && !e.q.From.IsValid() && len(usable) > 0; {
+	case found: // session affinity overrides the limit
 		open = bound
-	}
-	if len(open) == 0 {
+	case len(open) == 0 && onlyKnown:
+		open = usable
+		e.reason(Depends, nil, "every endpoint is at its limit of connections: only clients that session affinity has assigned to one get connections")
+	case len(open) == 0:
 		e.fail(e.balancer(), e.shown("ipvsadm -L "+server.Key.String()), "no endpoint accepts new connections"+e.endpointStates())
 		return
-	}
-	if !slices.ContainsFunc(open, func(d kernel.ObservedDestination) bool { return accepts(d) == yes }) {
-		e.reason(Unclear, nil, "each endpoint may still refuse new connections, because it may have reached its limit of connections earlier")
+	case !sure:
+		e.reason(Unclear, nil, "every remaining endpoint may refuse new connections: each may have reached its limit of connections earlier")
+	case refusesHashed(server):
+		e.reason(Depends, nil, "the scheduler %s refuses clients that it assigns to an endpoint at its limit of connections", server.Scheduler)
 	}
 	for _, d := range open {
-		e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.eligible(d), Passes)
+		e.step(e.balancer(), e.shown("ipvsadm -a "+server.Key.String()+" "+d.Destination.String()), e.eligible(d, found), Passes)
 		e.reach(*p, d)
 	}
 	if len(e.out.Endpoints) == 0 {
@@ -37,8 +49,14 @@ func (e *explaining) endpoints(p *packet, server kernel.ObservedServer) {
 	}
 }
 
-// accepts reports whether a destination accepts new connections. The kernel does not tell whether a destination with fewer connections than its
-// limit has reached the limit earlier.
+// refusesHashed reports whether a scheduler assigns some clients to a destination that does not accept them, and then to no other.
+func refusesHashed(s kernel.ObservedServer) bool {
+	hashes := (s.Scheduler == "sh" || s.Scheduler == "mh") && s.Flags&kernel.FlagSched1 == 0 // the flag is sh-fallback or mh-fallback
+	return hashes && slices.ContainsFunc(s.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 && accepts(d) != yes })
+}
+
+// accepts reports whether a destination accepts new connections. The kernel does not show whether a destination below its limit has reached the
+// limit earlier.
 func accepts(d kernel.ObservedDestination) matchResult {
 	switch open := uint64(d.Stats.Active) + uint64(d.Stats.Inactive); {
 	case d.Weight == 0:
@@ -51,13 +69,17 @@ func accepts(d kernel.ObservedDestination) matchResult {
 	return maybe
 }
 
-// eligible names the endpoint only if nftables balances. With IPVS, the ipvsadm command of the step already shows it.
-func (e *explaining) eligible(d kernel.ObservedDestination) string {
+// eligible names the endpoint only if nftables balances. With IPVS, the ipvsadm command of the step already shows it. If bound is true, session
+// affinity has assigned the client to the endpoint.
+func (e *explaining) eligible(d kernel.ObservedDestination, bound bool) string {
 	switch {
 	case e.k.Mode.NFTablesBalances():
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
+	case bound:
+	case accepts(d) == no:
+		return "eligible for clients that session affinity has assigned to it"
 	case accepts(d) == maybe:
-		return fmt.Sprintf("eligible, unless it has reached its limit of %d connections and has had at least %d ever since", d.Upper, d.Resumes())
+		return fmt.Sprintf("eligible, unless it reached its limit of %d connections and has not been below %d since", d.Upper, d.Resumes())
 	}
 	return "eligible"
 }
@@ -72,9 +94,8 @@ func (e *explaining) whyNot(d kernel.ObservedDestination) string {
 	return fmt.Sprintf("at its limit of %d connections", d.Upper)
 }
 
-// template finds the endpoint that session affinity has assigned to this client, unless the endpoint accepts no new
-// connections.
-func (e *explaining) template(server kernel.ObservedServer, open []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
+// template finds the endpoint that session affinity has assigned to this client, unless its weight is 0.
+func (e *explaining) template(server kernel.ObservedServer, usable []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
 	}
@@ -94,7 +115,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		if !isTemplate(c, server.Key, client.Addr()) {
 			continue
 		}
-		i := slices.IndexFunc(open, func(d kernel.ObservedDestination) bool {
+		i := slices.IndexFunc(usable, func(d kernel.ObservedDestination) bool {
 			return d.Addr == c.Destination || server.Key == server.Key.AllPorts() && d.Addr.Addr() == c.Destination.Addr()
 		})
 		object := fmt.Sprintf(records.one, client, c.Virtual, c.Destination, c.Expires)
@@ -103,7 +124,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 			return nil, false
 		}
 		e.step("affinity", object, "the client keeps this endpoint", Passes)
-		return open[i : i+1], true
+		return usable[i : i+1], true
 	}
 	e.step("affinity", records.object, fmt.Sprintf("no %s for %s; the client keeps the endpoint selected now%s for %d s",
 		records.name, client, records.how, server.Timeout), Passes)

@@ -39,3 +39,50 @@ func TestConnectionLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestAffinityOverridesTheLimit: a client with affinity reaches its endpoint even if the endpoint is at its limit. With sh and mh, only the
+// fallback sends other clients to other endpoints.
+func TestAffinityOverridesTheLimit(t *testing.T) {
+	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
+	full := func(w *world) kernel.ObservedServer {
+		s := w.kernel.Servers[key]
+		s.Destinations[0].Upper, s.Destinations[0].Stats.Active = 20, 20
+		return s
+	}
+	for _, c := range []struct {
+		name   string
+		change func(w *world, s *kernel.ObservedServer)
+		from   string
+		want   explain.Verdict
+	}{
+		{"another client", func(*world, *kernel.ObservedServer) {}, outside, explain.Stops},
+		{"its client", func(w *world, s *kernel.ObservedServer) {
+			w.kernel.Connections = append(w.kernel.Connections, kernel.Connection{
+				Client: netip.AddrPortFrom(netip.MustParseAddr(outside), 0), Virtual: key.Addr, Destination: s.Destinations[0].Addr, Protocol: "tcp",
+			})
+		}, outside, explain.Passes},
+		{"any client", func(*world, *kernel.ObservedServer) {}, "", explain.Depends},
+	} {
+		w := newWorld(t, web())
+		s := full(w)
+		s.Destinations = s.Destinations[:1]
+		s.Flags, s.Timeout, s.MaskBits = kernel.FlagPersistent, 300, 32
+		c.change(w, &s)
+		w.kernel.Servers[key] = s
+		got := w.ask(clusterIPHTTP, c.from)
+		if verdict := worst(got.Causes, explain.Differs); verdict != c.want && (c.want != explain.Passes || got.Verdict != explain.Differs) {
+			t.Errorf("%s: got %s\n%s", c.name, verdict, steps(got))
+		}
+	}
+}
+
+// worst returns the worst verdict of the causes, except for one that the test itself makes.
+func worst(causes []explain.Cause, except explain.Verdict) explain.Verdict {
+	found := explain.Passes
+	for _, c := range causes {
+		if c.Verdict != except && c.Verdict.Compare(found) < 0 {
+			found = c.Verdict
+		}
+	}
+	return found
+}

@@ -250,15 +250,22 @@ func inSet(k *Kernel, p *packet, c kernel.InSet) matchResult {
 	if !ours {
 		return maybe
 	}
-	members := k.Members[c.Set]
-	switch c.Key {
+	found := inMembers(p, set.Type, c.Key, k.Members[c.Set])
+	if found == no && set.Stray {
+		return maybe // one of the members that explain cannot represent may match
+	}
+	return found
+}
+
+func inMembers(p *packet, t kernel.SetType, key kernel.SetKey, members map[kernel.Element]struct{}) matchResult {
+	switch key {
 	case kernel.KeyDestination, kernel.KeyDestinationPort:
-		_, in := members[p.element(set.Type)]
+		_, in := members[p.element(t)]
 		return resultOf(in)
 	case kernel.KeySource:
 		return holdsSource(p, members)
 	case kernel.KeyDestinationClient:
-		return holdsClient(p, set.Type, members)
+		return holdsClient(p, t, members)
 	}
 	return maybe
 }

@@ -44,8 +44,13 @@ func (e *explaining) compareSysctls() {
 func (e *explaining) compareSets() {
 	prefix := fmt.Sprintf("-%d-", e.q.To.Family())
 	for _, name := range e.base.Sets {
-		if _, there := e.k.Sets[name]; !there && strings.Contains(name, prefix) {
+		set, there := e.k.Sets[name]
+		switch {
+		case !strings.Contains(name, prefix):
+		case !there:
 			e.differs("the set %s is missing", name)
+		case set.Stray:
+			e.differs("the set %s has members that the agent cannot have written", name)
 		}
 	}
 }

@@ -218,8 +218,11 @@ func TestPartialAnswers(t *testing.T) {
 		"no agent": {Question{Command: "services", Namespace: "shop"}, [2]string{served, silent}, []string{
 			"shop web http ClusterIP 10.96.0.20:80/tcp rr 2/2 Served 2 1 node-1", "not checked: the Service of each virtual server (node-2)"}},
 		"connections without an agent": {Question{Command: "conns", Namespace: "shop"}, [2]string{`{"agent": true, "items": []}`, untold}, []string{
-			"not checked: the Service of each virtual server (node-2)",
-			"not checked: which of 1 connections belong to namespace shop: no agent responds; -A shows all (node-2)"}},
+			"not checked: 1 connections, which may belong to namespace shop or another: no agent responds; use -A to see them (node-2)",
+			"not checked: the Service of each virtual server (node-2)"}},
+		"no agent, all namespaces": {Question{Command: "services"}, [2]string{served, silent}, []string{
+			"- - - Unknown 10.96.0.20:80/tcp - 0/0 - - - node-2",
+			"shop web http ClusterIP 10.96.0.20:80/tcp rr 2/2 Served 2 1 node-1", "not checked: the Service of each virtual server (node-2)"}},
 	} {
 		r := merge(c.q, []Answer{answer("node-1", c.documents[0], 0), answer("node-2", c.documents[1], 0)}, 0)
 		var got []string

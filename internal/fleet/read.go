@@ -59,12 +59,12 @@ func readServices(q Question, document []byte) (s said, err error) {
 
 // frontendFact returns the state of a frontend. If complete is true, a frontend without a number of connections has none.
 func frontendFact(s view.Service, f view.Frontend, complete bool) fact {
-	taking, local := 0, f.Policy == "Local"
+	taking, local := 0, f.Policy == "Local" || f.Kind == view.Unknown
 	for _, e := range f.Endpoints {
-		switch e.State {
-		case view.Ready, view.SlowStart, view.Serving:
+		switch {
+		case e.State.GetsConnections():
 			taking++
-		case view.Excluded: // topology hints differ between zones and nodes
+		case e.State == view.Excluded: // topology hints differ between zones and nodes
 			local = true
 		}
 	}
@@ -123,8 +123,8 @@ func readConnections(q Question, document []byte) (s said, err error) {
 		return s, err
 	}
 	s.unchecked = list.Unknown
-	if q.Namespace != "" && !list.Agent {
-		s.unchecked = append(slices.Clone(s.unchecked), fmt.Sprintf("which of %d connections belong to namespace %s: no agent responds; -A shows all", len(list.Items), q.Namespace))
+	if n := len(list.Items); q.Namespace != "" && !list.Agent && n > 0 {
+		s.unchecked = append(slices.Clone(s.unchecked), fmt.Sprintf("%d connections, which may belong to namespace %s or another: no agent responds; use -A to see them", n, q.Namespace))
 	}
 	for _, c := range list.Items {
 		if !q.about(c.Namespace) {
@@ -271,11 +271,13 @@ func readVersion(_ Question, document []byte) (s said, err error) {
 
 func readExplanations(_ Question, document []byte) (s said, err error) {
 	var list struct {
-		Items []explain.Explanation `json:"items"`
+		Unknown []string              `json:"unknown"`
+		Items   []explain.Explanation `json:"items"`
 	}
 	if err := json.Unmarshal(document, &list); err != nil {
 		return s, err
 	}
+	s.unchecked = list.Unknown
 	for _, e := range list.Items {
 		s.facts = append(s.facts, fact{
 			subject: []string{e.Service, e.Kind, frontendAddress(view.Kind(e.Kind), e.Address, e.Protocol)},

@@ -130,9 +130,15 @@ func (f *Forwarder) Set(at Listen, to Target) (netip.AddrPort, error) {
 	return l.address(), nil
 }
 
-func (f *Forwarder) isOwn(protocol Protocol, at netip.AddrPort) bool {
-	_, own := f.own.Load(Listen{Protocol: protocol, At: at})
-	return own
+// pick picks an endpoint that has not been tried. It adds the endpoints at which the forwarder itself listens to tried.
+func (f *Forwarder) pick(protocol Protocol, b *balancer, client netip.Addr, tried *[]netip.AddrPort) (to netip.AddrPort, header Header, ok bool) {
+	for {
+		to, header, ok = b.pick(client, time.Now(), *tried)
+		if _, own := f.own.Load(Listen{Protocol: protocol, At: to}); !ok || !own {
+			return to, header, ok
+		}
+		*tried = append(*tried, to)
+	}
 }
 
 func (f *Forwarder) listen(at Listen, to Target) (_ listener, err error) {

@@ -89,13 +89,9 @@ func (l *tcpListener) connect(client *net.TCPConn) *stream {
 	from, at := client.RemoteAddr().(*net.TCPAddr).AddrPort(), client.LocalAddr().(*net.TCPAddr).AddrPort()
 	var tried []netip.AddrPort
 	for range maxAttempts {
-		to, header, ok := l.balancer.pick(from.Addr(), time.Now(), tried)
+		to, header, ok := l.pick(TCP, l.balancer, from.Addr(), &tried)
 		if !ok {
 			break
-		}
-		if l.isOwn(TCP, to) {
-			tried = append(tried, to)
-			continue
 		}
 		server, err := l.dial(to, header.of(from, at))
 		if err == nil {

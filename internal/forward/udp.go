@@ -130,7 +130,7 @@ func (l *udpListener) start(client netip.AddrPort) *flow {
 	if l.closed || !l.balancer.admits(client.Addr()) {
 		return nil
 	}
-	to, ok := l.pick(client.Addr())
+	to, _, ok := l.pick(UDP, l.balancer, client.Addr(), &[]netip.AddrPort{})
 	if !ok {
 		l.failed.Add(1)
 		return nil
@@ -152,18 +152,6 @@ func (l *udpListener) start(client netip.AddrPort) *flow {
 	l.flowing.add(key.connection(fl), 1)
 	l.running.Go(func() { l.reply(key, fl) })
 	return fl
-}
-
-func (l *udpListener) pick(client netip.Addr) (netip.AddrPort, bool) {
-	var own []netip.AddrPort
-	for range maxAttempts {
-		to, _, ok := l.balancer.pick(client, time.Now(), own)
-		if !ok || !l.isOwn(UDP, to) {
-			return to, ok
-		}
-		own = append(own, to)
-	}
-	return netip.AddrPort{}, false
 }
 
 // reply forwards replies to a client until the flow ends or the endpoint refuses a datagram.

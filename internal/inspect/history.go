@@ -29,10 +29,7 @@ const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 // HistoryOf returns the document with the selected entries.
 func HistoryOf(v *view.View, selected []*view.PastSync) HistoryList {
-	list := HistoryList{Header: view.HeaderOf("HistoryList"), Node: v.Node.Name, Started: v.Node.Started.UTC().Format(timeFormat), Unknown: []string{}, Items: selected}
-	if why := v.Missed(); why != "" {
-		list.Unknown = append(list.Unknown, why)
-	}
+	list := HistoryList{Header: view.HeaderOf("HistoryList"), Node: v.Node.Name, Started: v.Node.Started.UTC().Format(timeFormat), Unknown: v.Missing(), Items: selected}
 	if v.History != nil {
 		list.Dropped = v.History.Dropped
 	}

@@ -25,17 +25,16 @@ type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
 // JoinServices joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses the other: v is nil if no agent
 // responds, and unread is the reason why the kernel could not be read.
-func JoinServices(v *view.View, servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool, unread string) ServiceList {
+func JoinServices(v *view.View, servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool, unread string) (list ServiceList) {
 	switch {
 	case v == nil:
 		return servicesOfKernel(servers, mode, ours)
 	case unread != "":
-		return servicesOfAgent(v.Services, v.Node.Mode, unread)
+		list = servicesOfAgent(v.Services, v.Node.Mode, unread)
+	default:
+		list = ServiceListOf(v.Services, servers, v.Node.Mode)
 	}
-	list := ServiceListOf(v.Services, servers, v.Node.Mode)
-	if why := v.Missed(); why != "" {
-		list.Unknown = append(list.Unknown, why)
-	}
+	list.Unknown = append(list.Unknown, v.Missing()...)
 	return list
 }
 

@@ -38,7 +38,7 @@ func (s Set) String() string {
 	}
 	text := fmt.Sprintf("%s %s family %s maxelem %d", s.Name, s.Type, family, s.MaxElem)
 	if s.Stray {
-		text += " # with members that ipset cannot have"
+		text += " # and members that the agent cannot have written"
 	}
 	return text
 }

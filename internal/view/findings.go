@@ -64,12 +64,12 @@ func Findings(v *View, silence string, servers int) []finding.Finding {
 	return found
 }
 
-// Missed returns what an earlier view does not show, or "" if the view is current.
-func (v *View) Missed() string {
+// Missing lists what an earlier view does not show. It is empty if the view is current.
+func (v *View) Missing() []string {
 	if v == nil || !v.Agent.Busy {
-		return ""
+		return []string{}
 	}
-	return "changes since " + v.asOf() + ": the agent is busy with a long sync"
+	return []string{"changes since " + v.asOf() + ": the agent is busy with a long sync"}
 }
 
 func (v *View) asOf() string { return v.Time.UTC().Format(time.RFC3339) }

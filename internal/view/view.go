@@ -334,6 +334,9 @@ const (
 	UnknownEndpoint EndpointState = "Unknown" // no agent responds; only the kernel's state is shown
 )
 
+// GetsConnections reports whether new connections reach an endpoint in this state.
+func (s EndpointState) GetsConnections() bool { return s == Ready || s == SlowStart || s == Serving }
+
 // Endpoint is an endpoint of a frontend.
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`

@@ -37,7 +37,8 @@ func (b *Backend) network(ctx context.Context, device int) (kernel.Network, erro
 }
 
 // addRoutes adds the broadcast addresses and gateways from the routes in all tables, except link-local gateways, which Services cannot use.
-// Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address, too.
+// Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address, too. If a route refers to a next hop object
+// without naming its gateway, addRoutes adds the gateways of all objects.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
 	objects := false // a route refers to a next hop object

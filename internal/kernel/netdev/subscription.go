@@ -12,7 +12,8 @@ import (
 // eventBuffer is the size of the receive buffer. The kernel also sends an event for each address in the backend's own batches.
 const eventBuffer = 8 << 20
 
-const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE
+const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+	1<<(unix.RTNLGRP_NEXTHOP-1)
 
 func subscribe() (*nlbatch.Subscription, error) {
 	return nlbatch.Subscribe(unix.NETLINK_ROUTE, groups, eventBuffer, withoutLocalRoutes())

@@ -95,6 +95,12 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 			return everything
 		}
 		return b.known.address(a, e.Header.Type == unix.RTM_NEWADDR)
+	case unix.RTM_NEWNEXTHOP:
+		hops, err := parseNexthop(e.Data)
+		if err != nil {
+			return everything
+		}
+		return b.known.route(hops)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		present := e.Header.Type == unix.RTM_NEWROUTE
 		r, err := parseListedRoute(e.Data)

@@ -26,8 +26,12 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	if !exists {
 		return kernel.ErrNotFound
 	}
-	if _, have.Stray, err = b.members(ctx, have); err != nil || have == want {
-		return err
+	members, stray, err := b.allMembers(ctx, have)
+	if have.Stray = stray; err != nil {
+		return fmt.Errorf("read members: %w", err)
+	}
+	if have == want {
+		return nil
 	}
 	make, err := newSet(want)
 	if err != nil {
@@ -35,16 +39,12 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	}
 	reqs := []nlbatch.Request{wire.Set(want.Name).Delete(), make}
 	if have.Type == want.Type && have.Family == want.Family {
-		reqs, err = b.keeping(ctx, have, want, reqs)
+		reqs, err = b.keeping(ctx, members, want, reqs)
 	}
 	return errors.Join(err, b.conn.Commit(ctx, reqs))
 }
 
-func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
-	members, _, err := b.allMembers(ctx, have)
-	if err != nil {
-		return nil, fmt.Errorf("read members: %w", err)
-	}
+func (b *Backend) keeping(ctx context.Context, members map[kernel.Element]struct{}, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
 	if len(members) <= int(want.MaxElem) {
 		for elements := range slices.Chunk(slices.Collect(maps.Keys(members)), wire.MaxElements) {
 			req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, want, elements...)

@@ -146,10 +146,10 @@ func rowOf(s view.Service) Row {
 		for _, e := range f.Endpoints {
 			at := e.Address.String()
 			endpoints[at] = true
-			switch e.State {
-			case view.Ready, view.SlowStart, view.Serving, view.UnknownEndpoint:
+			switch {
+			case e.State.GetsConnections(), e.State == view.UnknownEndpoint:
 				ready[at] = true
-			case view.Draining:
+			case e.State == view.Draining:
 				draining[at] = true
 			}
 		}

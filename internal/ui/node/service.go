@@ -20,7 +20,7 @@ type ServiceDocument struct {
 	Problems  []string       `json:"problems"`
 	Since     time.Time      `json:"since"`
 	Error     string         `json:"error,omitempty"`
-	Unknown   string         `json:"unknown,omitempty"`
+	Unknown   []string       `json:"unknown"`
 	Frontends []FrontendLoad `json:"frontends"`
 }
 
@@ -65,7 +65,7 @@ func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := ServiceDocument{Header: view.HeaderOf("ServiceLoad"), Time: n.now(), Service: name, Problems: append([]string{}, s.Problems...),
-		Since: n.started, Error: n.unread, Unknown: v.Missed(),
+		Since: n.started, Error: n.unread, Unknown: v.Missing(),
 		Frontends: []FrontendLoad{}}
 	for _, f := range s.Frontends {
 		d.Frontends = append(d.Frontends, n.load(f))

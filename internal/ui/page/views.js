@@ -66,7 +66,7 @@ export function services(list, short) {
 }
 
 export function oneService(d) {
-  return h('div', {}, h('h2', {}, d.service), d.unknown && h('p', { class: 'bad' }, 'Unknown: ' + d.unknown), since(d), d.problems.length > 0 && card('Problems', h('ul', {}, d.problems.map((p) => h('li', {}, p)))),
+  return h('div', {}, h('h2', {}, d.service), d.unknown.map((what) => h('p', { class: 'bad' }, 'Unknown: ' + what)), since(d), d.problems.length > 0 && card('Problems', h('ul', {}, d.problems.map((p) => h('li', {}, p)))),
     d.frontends.map((f) => card(`${f.kind} ${f.address}/${f.protocol}`,
       h('p', {}, pill(f.state), ' ', f.reason || '', f.scheduler && ` scheduler ${f.scheduler}`, f.affinitySeconds ? `, affinity ${f.affinitySeconds} s` : '', f.policy && `, policy ${f.policy}`, ' ', h('a', { href: explainLink(`${f.address}/${f.protocol}`) }, 'Show the path of a packet')),
       f.endpoints.length > 0 && flows(f), f.endpoints.length > 30 && h('p', { class: 'soft' }, `The picture shows the 30 busiest of ${f.endpoints.length} endpoints.`),

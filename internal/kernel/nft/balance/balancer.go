@@ -146,7 +146,8 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	return nil
 }
 
-// use changes the number of frontends that use the chains of f.
+// use changes the number of frontends that use the chains of f, and notifies the Forgetter if clients may still be assigned
+// to removed endpoints of f.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -159,14 +160,7 @@ func (b *Balancer) use(f *frontend, by int) {
 			delete(b.unused, name)
 		}
 	}
-	if by > 0 {
-		b.noteGone(f)
-	}
-}
-
-// noteGone notifies the Forgetter if clients may still be assigned to removed endpoints of f. An earlier agent may have removed them.
-func (b *Balancer) noteGone(f *frontend) {
-	if len(f.gone) > 0 {
+	if len(f.gone) > 0 && by > 0 {
 		b.left.add(f.Key)
 	}
 }

@@ -36,6 +36,13 @@ func (l *left) add(key kernel.ServerKey) {
 	l.at[key] = struct{}{}
 }
 
+// replace replaces the frontends with those that a complete read has found.
+func (l *left) replace(at map[kernel.ServerKey]struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at = at
+}
+
 func (l *left) take() []kernel.ServerKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -241,14 +241,16 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 		return nil, err
 	}
 	servers := make(map[kernel.ServerKey]kernel.ObservedServer, len(c.frontends))
+	left := map[kernel.ServerKey]struct{}{}
 	for key, f := range c.frontends {
 		if o, exists := f.observed(false); exists {
 			servers[key] = o
 		}
-		if f.frontend != nil {
-			b.noteGone(f.frontend)
+		if f.frontend != nil && len(f.frontend.gone) > 0 { // an earlier agent may have removed the endpoints
+			left[key] = struct{}{}
 		}
 	}
+	b.left.replace(left)
 	return servers, nil
 }
 

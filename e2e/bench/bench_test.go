@@ -33,7 +33,7 @@ const (
 	changesTime  = 4 * time.Minute
 	fewestChange = 20
 	// slowChange omits rolling updates: those of a program that needs longer for a change would take hours.
-	slowChange  = 5 * time.Second
+	slowChange  = 2 * time.Second
 	changeLimit = 10 * time.Minute
 	// settled is how long a program runs before it counts as idle. idleTime contains at least one of each periodic work of all programs.
 	settled  = 3 * time.Minute

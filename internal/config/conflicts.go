@@ -14,7 +14,7 @@ type conflict struct {
 	remedy  string
 }
 
-var conflicts = []conflict{
+var conflicts = append([]conflict{
 	{[]string{"manifests", "clientConnection.kubeconfig"},
 		func(s *Settings) bool { return s.Manifests != "" && s.Kubeconfig != "" },
 		"there can be only one source; remove one of them"},
@@ -60,7 +60,7 @@ var conflicts = []conflict{
 	{[]string{"enableProfiling", "metricsBindAddress"},
 		func(s *Settings) bool { return s.Profiling && s.MetricsAddress == "" },
 		"profiles are served by the metrics server; set its address, such as 127.0.0.1:10249"},
-}
+}, forwardConflicts...)
 
 const stoppedMetrics = "metrics of traffic come from IPVS's counters, which would stand still; change one of them"
 
@@ -73,7 +73,7 @@ var missingInterface = fmt.Sprintf("the interface name must have 1 to %d charact
 
 func (l *loading) checkConflicts() {
 	invalid := func(path string) bool { return l.invalid[path] }
-	for _, c := range slices.Concat(conflicts, forwardConflicts) {
+	for _, c := range conflicts {
 		if slices.ContainsFunc(c.between, invalid) || !c.found(&l.settings) {
 			continue
 		}

@@ -32,7 +32,7 @@ func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 // newInConflict returns a setting that differs from the running one and is part of a conflict, or "" if there is none.
 func (l *Loaded) newInConflict(running *Loaded) string {
 	changed := l.Changed(running)
-	for _, c := range slices.Concat(conflicts, forwardConflicts) {
+	for _, c := range conflicts {
 		if !c.found(&l.Settings) {
 			continue
 		}

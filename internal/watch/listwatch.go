@@ -75,6 +75,9 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 	options.Watch = true
 	inner, err := f.request(&options).Watch(ctx)
 	if !late.Stop() {
+		if err == nil {
+			inner.Stop() // otherwise its goroutine would wait for a reader
+		}
 		err = fmt.Errorf("no response within %v", a.timing.silence)
 	}
 	if err != nil {

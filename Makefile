@@ -386,8 +386,8 @@ real_api_tests := $(services):TestFamilies|TestHostileNeighbors
 ipvs_tests := $(services):TestBridge|TestIsolation
 # Tests of what rules do, or of what outlives the agent: user space has neither.
 kernel_tests := $(services):TestMasqueradeModes|TestCanary|TestKill9|TestStartAfterFlush|TestOwnConnectionsFromANodePort
-# Tests that begin without IPVS, and pause.
-move_tests := $(services):TestMoveToIPVS
+# Tests that unload IPVS, which must have no user.
+move_tests := $(services):TestMoveToIPVS|TestReloadedModule
 # docs/known-limits.md lists what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, the programs of iptables, limits of settings, packet traces.
@@ -435,7 +435,7 @@ gate-rules: # each kind of Service without iptables, and with routes instead of 
 	+@$(sub) e2e $(virtual) API=small RULES=nftables ADDRESSES=routes PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 gate-data-plane: # all stories of Services without IPVS
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='./e2e/stories/scale:TestFaultsOnTheKernel $(services) $(addprefix -,$(gap_tests) $(move_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))|TestMoveToIPVS' OUT=$(gate)/data-plane-gaps
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))|$(patsubst $(services):%,%,$(move_tests))' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 	+@$(sub) e2e $(virtual) PKG=./e2e/differential:TestDataPlanes OUT=$(gate)/data-planes
 gate-userspace: # all stories of Services that apply where the agent's process forwards connections

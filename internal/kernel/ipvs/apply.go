@@ -25,9 +25,14 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 		}
 		reqs, sent = append(reqs, req), append(sent, i)
 	}
-	for i, err := range b.conn.Do(ctx, reqs) {
+	results := b.conn.Do(ctx, reqs)
+	noFamily := b.checkFamily(ctx, results)
+	for i, err := range results {
 		op := ops[sent[i]]
-		if err = b.meaning(ctx, op, err); err != nil {
+		if noFamily != nil && errors.Is(err, unix.ENOENT) {
+			err = noFamily
+		}
+		if err = meaning(op, err); err != nil {
 			errs[sent[i]] = describe(op, err)
 		}
 	}
@@ -94,10 +99,10 @@ func (b *Backend) encodeTimeoutsOp(verb kernel.Verb, t kernel.Timeouts) (nlbatch
 }
 
 // meaning translates the kernel's error numbers, whose meaning depends on the request.
-func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
+func meaning(op kernel.Op, err error) error {
 	switch object := op.Object.(type) {
 	case kernel.Server:
-		return b.serverError(ctx, op.Verb, object, err)
+		return serverError(op.Verb, object, err)
 	case kernel.ServerDestination:
 		return destinationError(op.Verb, err)
 	case kernel.Timeouts:
@@ -106,7 +111,7 @@ func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
 	return err
 }
 
-func (b *Backend) serverError(ctx context.Context, verb kernel.Verb, s kernel.Server, err error) error {
+func serverError(verb kernel.Verb, s kernel.Server, err error) error {
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return kernel.ErrExists
@@ -115,21 +120,9 @@ func (b *Backend) serverError(ctx context.Context, verb kernel.Verb, s kernel.Se
 	case errors.Is(err, unix.ESRCH):
 		return kernel.ErrNotFound
 	case errors.Is(err, unix.ENOENT):
-		return b.errNoScheduler(ctx, s.Scheduler, err)
+		return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: s.Scheduler}, err)
 	}
 	return err
-}
-
-// errNoScheduler explains ENOENT. Either the scheduler is missing or, if the module ip_vs was unloaded, the whole netlink family is.
-func (b *Backend) errNoScheduler(ctx context.Context, scheduler string, err error) error {
-	before := b.family
-	if err := b.resolve(ctx); err != nil {
-		return err
-	}
-	if b.family != before {
-		return fmt.Errorf("the module ip_vs was reloaded; retry: %s", err.Error()) // without the error number, because the object is not at fault
-	}
-	return fmt.Errorf("%w: %w", kernel.NoSchedulerError{Scheduler: scheduler}, err)
 }
 
 func destinationError(verb kernel.Verb, err error) error {

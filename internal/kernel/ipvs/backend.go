@@ -62,6 +62,42 @@ func (b *Backend) resolve(ctx context.Context) error {
 	return nil
 }
 
+// errReloaded contains no error number, because the object of the request is not at fault.
+var errReloaded = errors.New("the module ip_vs was reloaded; retry")
+
+// checkFamily explains ENOENT: either a scheduler or a destination is missing, or the module was unloaded, so that the kernel no longer knows
+// the family's number. It returns nil in the first case.
+func (b *Backend) checkFamily(ctx context.Context, errs []error) error {
+	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, unix.ENOENT) }) {
+		return nil
+	}
+	before := b.family
+	if err := b.resolve(ctx); err != nil {
+		return err
+	}
+	if b.family != before {
+		return errReloaded
+	}
+	return nil
+}
+
+// get sends requests that change nothing. If the module was reloaded, it sends them again.
+func (b *Backend) get(ctx context.Context, reqs ...nlbatch.Request) ([][]nlbatch.Message, []error) {
+	answers, errs := b.conn.Get(ctx, reqs)
+	switch err := b.checkFamily(ctx, errs); {
+	case errors.Is(err, errReloaded):
+		for i := range reqs {
+			reqs[i].Type = b.family
+		}
+		return b.conn.Get(ctx, reqs)
+	case err != nil:
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	return answers, errs
+}
+
 func (b *Backend) request(cmd uint8, attrs []byte) nlbatch.Request {
 	return nlbatch.Request{Type: b.family, Payload: slices.Concat(genlHeader(cmd, familyVersion), attrs)}
 }

@@ -20,13 +20,13 @@ type service struct {
 	flags, timeout         uint32
 }
 
-// The second result is false for a firewall-mark server.
+// The second result is false for a firewall-mark server, and for a protocol that IPVS never balances.
 func decodeServer(payload []byte) (kernel.Server, bool, error) {
 	var s service
 	if err := eachNested(payload, attrService, s.attr); err != nil {
 		return kernel.Server{}, false, fmt.Errorf("decode virtual server: %w", err)
 	}
-	if s.mark != 0 {
+	if s.mark != 0 || !balances(s.protocol) {
 		return kernel.Server{}, false, nil
 	}
 	server, err := s.server()
@@ -34,6 +34,15 @@ func decodeServer(payload []byte) (kernel.Server, bool, error) {
 		return kernel.Server{}, false, fmt.Errorf("decode virtual server: %w", err)
 	}
 	return server, true, nil
+}
+
+// balances reports whether IPVS balances a protocol. Netlink accepts virtual servers of every protocol.
+func balances(protocol uint16) bool {
+	switch protocol {
+	case uint16(inet.TCP), uint16(inet.UDP), uint16(inet.SCTP):
+		return true
+	}
+	return false
 }
 
 func eachNested(payload []byte, outer uint16, handle func(uint16, []byte) error) error {

@@ -119,7 +119,7 @@ type dumpMemory struct{ memory[dumped] }
 
 type dumped struct {
 	server kernel.Server
-	listed bool // not a firewall-mark server
+	listed bool // not a firewall-mark server or one of an unknown protocol
 }
 
 func (m *dumpMemory) add(payload []byte) error {

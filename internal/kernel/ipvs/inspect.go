@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // Inspect reads everything that the kernel reports about IPVS.
@@ -52,7 +51,7 @@ func (b *Backend) MarkServers(ctx context.Context) (servers []kernel.TableServer
 
 // InspectOne reads one virtual server. The second result is false if it does not exist.
 func (b *Backend) InspectOne(ctx context.Context, key kernel.TableKey) (kernel.TableServer, bool, error) {
-	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetService, encodeTableKey(key))})
+	answers, errs := b.get(ctx, b.request(cmdGetService, encodeTableKey(key)))
 	if errors.Is(errs[0], unix.ESRCH) {
 		return kernel.TableServer{}, false, nil
 	}

@@ -29,7 +29,7 @@ const (
 )
 
 func (b *Backend) info(ctx context.Context) (kernel.TableInfo, error) {
-	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetInfo, nil)})
+	answers, errs := b.get(ctx, b.request(cmdGetInfo, nil))
 	if errs[0] != nil {
 		return kernel.TableInfo{}, fmt.Errorf("read version: %w", errs[0])
 	}

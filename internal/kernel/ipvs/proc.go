@@ -36,7 +36,7 @@ const procTitleLines = 3
 // destinations has an entry for every server in the file.
 type destinations map[kernel.ServerKey][]kernel.ObservedDestination
 
-// parseProc reads the file, except for firewall-mark servers and their destinations.
+// parseProc reads the file, except for firewall-mark servers, servers of unknown protocols, and their destinations.
 func parseProc(b []byte) (destinations, error) {
 	if !bytes.HasPrefix(b, procTitle) {
 		return nil, errors.New("parse IPVS table: the version line is missing")
@@ -73,7 +73,7 @@ type procParser struct {
 	all    destinations
 	key    kernel.ServerKey
 	dests  []kernel.ObservedDestination
-	inside bool // the current server is not a firewall-mark server
+	inside bool // the current server has an address and a protocol that IPVS balances
 }
 
 func (p *procParser) flush() {
@@ -94,28 +94,18 @@ func (p *procParser) line(line []byte) error {
 	}
 	p.flush()
 	name, rest := field(line)
-	protocol, known := procProtocols[string(name)]
-	if !known {
-		return p.skip(name)
+	if string(name) == "FWM" {
+		return nil // kernel.ServerKey cannot represent firewall-mark servers
 	}
 	text, _ := field(rest)
 	addr, err := parseProcAddress(text)
-	if err != nil {
-		return err
-	}
-	p.key, p.inside = kernel.ServerKey{Addr: addr, Protocol: protocol}, true
-	return nil
+	p.key.Addr = addr
+	p.key.Protocol, p.inside = procProtocols[string(name)]
+	return err
 }
 
+// procProtocols lacks protocols that IPVS never balances. Netlink accepts virtual servers with such a protocol from another program.
 var procProtocols = map[string]inet.Protocol{"TCP": inet.TCP, "UDP": inet.UDP, "SCTP": inet.SCTP}
-
-// skip accepts firewall-mark servers, which kernel.ServerKey cannot represent.
-func (*procParser) skip(name []byte) error {
-	if string(name) != "FWM" {
-		return errors.New("neither a virtual server nor a destination")
-	}
-	return nil
-}
 
 func parseProcDestination(b []byte) (kernel.ObservedDestination, error) {
 	text, b := field(b)

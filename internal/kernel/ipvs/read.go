@@ -95,13 +95,10 @@ func (b *Backend) dumpServers(ctx context.Context) (map[kernel.ServerKey]kernel.
 func (b *Backend) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	reqs := make([]nlbatch.Request, len(keys))
 	for i, key := range keys {
-		if err := checkAddress(key.Addr); err != nil {
-			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
-		}
 		reqs[i] = b.request(cmdGetService, encodeKey(key))
 	}
 	found := make(map[kernel.ServerKey]kernel.ObservedServer, len(keys))
-	answers, errs := b.conn.Get(ctx, reqs)
+	answers, errs := b.get(ctx, reqs...)
 	for i, key := range keys {
 		if errors.Is(errs[i], unix.ESRCH) {
 			continue

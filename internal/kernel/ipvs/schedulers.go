@@ -29,8 +29,9 @@ func (b *Backend) Schedulers(ctx context.Context, names []string) map[string]boo
 			return nlbatch.AppendUint32(attrs, svcNetmask, 0)
 		}))
 	}
+	_, errs := b.get(ctx, reqs...)
 	has := map[string]bool{}
-	for i, err := range b.conn.Do(ctx, reqs) {
+	for i, err := range errs {
 		if missing := errors.Is(err, unix.ENOENT); missing || errors.Is(err, unix.EINVAL) {
 			has[names[i]] = !missing
 		}

@@ -18,7 +18,7 @@ const maxTimeout = math.MaxInt32 / 1000 * time.Second
 
 // Timeouts reads the timeouts of IPVS connections.
 func (b *Backend) Timeouts(ctx context.Context) (kernel.Timeouts, error) {
-	answers, errs := b.conn.Get(ctx, []nlbatch.Request{b.request(cmdGetConfig, nil)})
+	answers, errs := b.get(ctx, b.request(cmdGetConfig, nil))
 	if errs[0] != nil {
 		return kernel.Timeouts{}, fmt.Errorf("read IPVS timeouts: %w", errs[0])
 	}

@@ -32,6 +32,9 @@ func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, e
 			return errs
 		}
 	}
+	if w.refused {
+		_ = c.Close() // if the kernel refuses only the commit, it still acknowledges each request
+	}
 	return errs
 }
 
@@ -56,7 +59,8 @@ func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transacti
 
 // transaction matches the answers of a transaction with its requests. The kernel answers begin only if it refuses the whole transaction.
 type transaction struct {
-	begin uint32
+	begin   uint32
+	refused bool
 	window
 }
 
@@ -74,6 +78,6 @@ func (t *transaction) message(h header, payload []byte) error {
 	for i := range t.errs {
 		t.errs[i] = fmt.Errorf("transaction: %w", refusal)
 	}
-	t.left = 0
+	t.left, t.refused = 0, true
 	return nil
 }

@@ -1,7 +1,6 @@
 package compile_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -25,8 +24,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
-
-var update = flag.Bool("update", false, "write what was compiled into the golden files")
 
 // Every file in testdata shows one feature: manifests as input, and the wanted kernel state as output. The parts of a file are
 //
@@ -72,15 +69,7 @@ func golden(t *testing.T, file string) {
 		inspect.Base(&base, cluster.Want().Base)
 		add(have, "base", base.String())
 	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(have), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if d := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(have))); d != "" {
-		t.Errorf("-want +have (go test -update writes it):\n%s", d)
-	}
+	goldentest.Compare(t, file, string(txtar.Format(have)))
 }
 
 func parts(archive *txtar.Archive) map[string]string {

@@ -53,15 +53,9 @@ func newRealNode(t *testing.T, services ...*model.Service) *realNode {
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix, Chains: compile.Chains, Sysctls: sysctls, Variant: iptables.NFT, Families: inet.Families,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = k.Close() })
+	labtest.Opened(t, k, err)
 	routes, err := netdev.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = routes.Close() })
+	labtest.Opened(t, routes, err)
 	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: iptables.NFT, Families: inet.Families})
 	return &realNode{k, tables, routes, services}
 }

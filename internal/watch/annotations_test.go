@@ -1,9 +1,7 @@
 package watch
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,11 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
-
-var update = flag.Bool("update", false, "update golden files and docs/annotations.md")
 
 // annotated returns a Service with affinity, a UDP port and annotations. It adds the kube-ipvs prefix to keys that have no
 // slash.
@@ -285,19 +282,7 @@ func TestAnnotationsPage(t *testing.T) {
 	b.WriteString("\n## Annotations of Nodes\n\n")
 	writeAnnotations(&b, nodeAnnotations)
 	b.WriteString(annotationsTail)
-	file := filepath.Join("..", "..", "docs", "annotations.md")
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	have, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(have), b.String()); d != "" {
-		t.Errorf("%s is out of date (-want +got); update it with `go test ./internal/watch -run TestAnnotationsPage -update`:\n%s", file, d)
-	}
+	goldentest.Compare(t, filepath.Join("..", "..", "docs", "annotations.md"), b.String())
 	for _, row := range serviceAnnotations {
 		r, _ := newTestConverter().Convert(annotated(written{"scheduler": "mh", "max-connections": "1000", row.Key: row.Example}), "")
 		for _, p := range r.Problems {

@@ -1,34 +1,18 @@
 package judge
 
 import (
-	"flag"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
-
-var update = flag.Bool("update", false, "rewrite docs/differences.md")
 
 const document = "../../../docs/differences.md"
 
-func TestDocument(t *testing.T) {
-	if *update {
-		if err := os.WriteFile(document, []byte(Document()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != Document() {
-		t.Errorf("%s is out of date; run go test ./e2e/differential/judge -update", document)
-	}
-}
+func TestDocument(t *testing.T) { goldentest.Compare(t, document, Document()) }
 
 func TestParseState(t *testing.T) {
 	s, err := ParseState(`-A -t 10.96.0.1:443 -s rr

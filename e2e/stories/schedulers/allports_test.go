@@ -3,6 +3,7 @@ package schedulers
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -76,12 +77,11 @@ func (w *world) remove(t *testing.T, name string) {
 }
 
 func (s service) shopManifest(spec string) string {
-	var ports, targets []string
+	var ports []string
 	for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
 		for _, port := range shopPorts[proto] {
 			name := strings.ToLower(fmt.Sprintf("%s-%d", proto, port))
-			ports = append(ports, fmt.Sprintf("{name: %s, protocol: %s, port: %d}", name, strings.ToUpper(string(proto)), port))
-			targets = append(targets, fmt.Sprintf("{name: %s, protocol: %s, port: %d}", name, strings.ToUpper(string(proto)), port))
+			ports = append(ports, fmt.Sprintf("{name: %s, protocol: %s, port: %d}", name, proto, port))
 		}
 	}
 	var b strings.Builder
@@ -104,7 +104,7 @@ kind: EndpointSlice
 metadata: {name: %s-%d, labels: {kubernetes.io/service-name: %s}}
 addressType: %s
 ports: [%s]
-endpoints:`, s.name, f, s.name, f, strings.Join(targets, ", "))
+endpoints:`, s.name, f, s.name, f, strings.Join(ports, ", "))
 		for _, e := range s.backends {
 			fmt.Fprintf(&b, `
 - {addresses: ["%s"], nodeName: %s, conditions: {ready: true}}`, e.pod.Addr(f), e.pod.Node.Name)
@@ -119,10 +119,7 @@ func (s service) on(f cluster.Family, port uint16) string {
 }
 
 func joinPort(ip string, port uint16) string {
-	if strings.Contains(ip, ":") {
-		ip = "[" + ip + "]"
-	}
-	return fmt.Sprintf("%s:%d", ip, port)
+	return netip.AddrPortFrom(netip.MustParseAddr(ip), port).String()
 }
 
 // Port 0 is the all-ports server.

@@ -280,7 +280,7 @@ func zoneOf(e *backend) string {
 }
 
 func (s service) at(f cluster.Family) string {
-	return netip.AddrPortFrom(netip.MustParseAddr(s.ips[f]), 80).String()
+	return s.on(f, 80)
 }
 
 type state struct {

@@ -7,9 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,14 +30,6 @@ func open(t *testing.T) *Backend {
 	b, err := New()
 	labtest.Opened(t, b, err)
 	return b
-}
-
-func command(t *testing.T, line string) {
-	t.Helper()
-	words := strings.Fields(line)
-	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
 }
 
 func (b *Backend) end(t *testing.T, stale func(kernel.Flow) bool) int {
@@ -108,17 +98,17 @@ func TestClientMovesOn(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.Family, tt.zone), func(t *testing.T) {
 			b := open(t)
-			command(t, "ip -6 addr add fd00::1/128 dev lo nodad")
-			command(t, "ip -6 addr add fd00::2/128 dev lo nodad")
+			labtest.Run(t, "ip -6 addr add fd00::1/128 dev lo nodad")
+			labtest.Run(t, "ip -6 addr add fd00::2/128 dev lo nodad")
 			first := echo(t, netip.AddrPortFrom(netip.MustParseAddr(tt.host), 0).String(), "first")
 			second := echo(t, netip.AddrPortFrom(netip.MustParseAddr(tt.host), 0).String(), "second")
 			send := func(to netip.AddrPort) {
-				command(t, tt.program+" -t nat -F OUTPUT")
-				command(t, tt.program+" -t nat -A OUTPUT -p udp -d "+tt.virtual+" --dport 53 -j DNAT --to-destination "+to.String())
+				labtest.Run(t, tt.program+" -t nat -F OUTPUT")
+				labtest.Run(t, tt.program+" -t nat -A OUTPUT -p udp -d "+tt.virtual+" --dport 53 -j DNAT --to-destination "+to.String())
 			}
 			if tt.zone != "" {
-				command(t, tt.program+" -t raw -A OUTPUT -p udp -j CT "+tt.zone)
-				command(t, tt.program+" -t raw -A PREROUTING -p udp -j CT "+tt.zone)
+				labtest.Run(t, tt.program+" -t raw -A OUTPUT -p udp -j CT "+tt.zone)
+				labtest.Run(t, tt.program+" -t raw -A PREROUTING -p udp -j CT "+tt.zone)
 			}
 			send(first)
 			key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.MustParseAddr(tt.virtual), 53), Protocol: inet.UDP}
@@ -251,7 +241,7 @@ func tcpFlow(n int, unanswered bool) kernel.Flow {
 // seenReply marks a connection as answered, which the library cannot do.
 func seenReply(t *testing.T, f kernel.Flow) {
 	t.Helper()
-	command(t, fmt.Sprintf("conntrack -U -p tcp -s %s -d %s --sport %d --dport %d --status SEEN_REPLY",
+	labtest.Run(t, fmt.Sprintf("conntrack -U -p tcp -s %s -d %s --sport %d --dport %d --status SEEN_REPLY",
 		f.Client.Addr(), f.Key.Addr.Addr(), f.Client.Port(), f.Key.Addr.Port()))
 }
 
@@ -300,10 +290,10 @@ func TestAnswerDuringTheWalk(t *testing.T) {
 // The kernel creates these entries: one for an unanswered first packet, and one for an established connection.
 func TestConnectionsOfTheKernel(t *testing.T) {
 	b := open(t)
-	command(t, "ip link add nowhere type dummy")
-	command(t, "ip addr add 192.0.2.1/24 dev nowhere")
-	command(t, "ip link set nowhere up")
-	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW") // a rule that needs connection tracking
+	labtest.Run(t, "ip link add nowhere type dummy")
+	labtest.Run(t, "ip addr add 192.0.2.1/24 dev nowhere")
+	labtest.Run(t, "ip link set nowhere up")
+	labtest.Run(t, "iptables -A OUTPUT -m conntrack --ctstate NEW") // a rule that needs connection tracking
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +330,7 @@ func TestCanceled(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	b := open(t)
-	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
+	labtest.Run(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
 	count(t)
 	sub, err := subscribe()
 	if err != nil {
@@ -379,7 +369,7 @@ func TestWatch(t *testing.T) {
 // If the program does not read in time, the kernel drops events, and the program learns of it.
 func TestWatchReportsLosses(t *testing.T) {
 	open(t)
-	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
+	labtest.Run(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
 	const opened = 1000
 	sub, err := nlbatch.Subscribe(unix.NETLINK_NETFILTER, groupNew|groupDestroy, 64<<10, nil)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -27,10 +26,7 @@ func open(t testing.TB) *Backend {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
 	b, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	labtest.Opened(t, b, err)
 	return b
 }
 
@@ -60,16 +56,6 @@ func readAll(t testing.TB, b *Backend) (map[string]kernel.Set, map[string]map[ke
 		t.Fatal(err)
 	}
 	return sets, members
-}
-
-func command(t testing.TB, line string) string {
-	t.Helper()
-	words := strings.Fields(line)
-	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
-	return string(out)
 }
 
 func everySet() []kernel.Set {
@@ -190,7 +176,7 @@ func texts(members map[kernel.Element]struct{}) []string {
 func savedMembers(t *testing.T, name string) []string {
 	t.Helper()
 	var all []string
-	for line := range strings.Lines(command(t, "ipset save "+name)) {
+	for line := range strings.Lines(labtest.Run(t, "ipset save "+name)) {
 		if e, ok := strings.CutPrefix(line, "add "+name+" "); ok {
 			all = append(all, strings.TrimSpace(e))
 		}
@@ -319,13 +305,13 @@ func TestCreateAndDeleteSet(t *testing.T) {
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "rule still refers") {
 		t.Error(err)
 	}
-	command(t, "iptables -F")
+	labtest.Run(t, "iptables -F")
 	must(t, b, op(kernel.Delete, s))
 }
 
 func useInRule(t *testing.T, name, directions string) {
 	t.Helper()
-	command(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
+	labtest.Run(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
 }
 
 // Update changes the parameters of a set, and keeps its members if they fit.
@@ -359,9 +345,9 @@ func TestUpdateSet(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := open(t)
-			command(t, "ipset create "+v+" "+tt.before)
+			labtest.Run(t, "ipset create "+v+" "+tt.before)
 			for _, m := range strings.Fields(tt.members) {
-				command(t, "ipset add "+v+" "+m)
+				labtest.Run(t, "ipset add "+v+" "+m)
 			}
 			if tt.rule != "" {
 				useInRule(t, v, tt.rule)
@@ -398,13 +384,13 @@ func TestUpdateAbsentSet(t *testing.T) {
 // Read skips foreign sets. It returns sets with our prefix even if another program created them with another type.
 func TestReadForeignSets(t *testing.T) {
 	b := open(t)
-	command(t, "ipset create OTHER hash:net")
-	command(t, "ipset create KIPVS-LIST list:set")
-	command(t, "ipset create KIPVS-BITMAP bitmap:port range 0-65535")
-	command(t, "ipset create KIPVS-T hash:ip,port family inet6 timeout 5 counters maxelem 10")
-	command(t, "ipset create KIPVS-M hash:ip netmask 24")
-	command(t, "ipset add KIPVS-BITMAP 80")
-	command(t, "ipset add KIPVS-T fd00::1,tcp:80")
+	labtest.Run(t, "ipset create OTHER hash:net")
+	labtest.Run(t, "ipset create KIPVS-LIST list:set")
+	labtest.Run(t, "ipset create KIPVS-BITMAP bitmap:port range 0-65535")
+	labtest.Run(t, "ipset create KIPVS-T hash:ip,port family inet6 timeout 5 counters maxelem 10")
+	labtest.Run(t, "ipset create KIPVS-M hash:ip netmask 24")
+	labtest.Run(t, "ipset add KIPVS-BITMAP 80")
+	labtest.Run(t, "ipset add KIPVS-T fd00::1,tcp:80")
 	sets, members := readAll(t, b)
 	want := map[string]kernel.Set{
 		"KIPVS-LIST":   {Name: "KIPVS-LIST", Type: "list:set"},

@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -31,10 +30,7 @@ func openBackend(t testing.TB) (*Backend, *labtest.Namespace) {
 func newBackend(t testing.TB) *Backend {
 	t.Helper()
 	b, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
+	labtest.Opened(t, b, err)
 	return b
 }
 
@@ -64,16 +60,6 @@ func readAll(t testing.TB, b *Backend) table {
 }
 
 func diffTables(want, got table) string { return cmp.Diff(want, got, compareAddrs) }
-
-func command(t testing.TB, line string) string {
-	t.Helper()
-	words := strings.Fields(line)
-	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
-	return string(out)
-}
 
 func server(addr string, p inet.Protocol) kernel.Server {
 	s := kernel.Server{Key: procKey(addr, p), Scheduler: "rr"}
@@ -245,7 +231,7 @@ func lines(all table) []string {
 
 func savedLines(t testing.TB) []string {
 	t.Helper()
-	out := strings.Split(strings.TrimSpace(command(t, "ipvsadm -Sn")), "\n")
+	out := strings.Split(strings.TrimSpace(labtest.Run(t, "ipvsadm -Sn")), "\n")
 	slices.Sort(out)
 	return out
 }
@@ -405,7 +391,7 @@ func TestReadForeignServers(t *testing.T) {
 		"-A -u [fd00::a]:53 -s rr -o",
 		"-A -t [::ffff:10.96.0.2]:80 -s rr",
 	} {
-		command(t, "ipvsadm "+line)
+		labtest.Run(t, "ipvsadm "+line)
 	}
 	attrs, err := encodeServer(server("10.96.0.3:80", 47))
 	if err != nil {

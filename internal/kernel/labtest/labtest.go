@@ -45,6 +45,17 @@ func NeedRoot(t testing.TB) {
 	require(t, lackOfRoot())
 }
 
+// Run runs a program, whose arguments are the words of line and args, and fails the test unless it succeeds.
+func Run(t testing.TB, line string, args ...string) string {
+	t.Helper()
+	words := append(strings.Fields(line), args...)
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", words, err, out)
+	}
+	return string(out)
+}
+
 // OnKernel reports whether the lab's kernel belongs to a series, such as 5.10.
 func OnKernel(series string) bool { return strings.HasPrefix(os.Getenv("LAB_KERNEL"), series+".") }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -31,16 +30,9 @@ func TestAdoptServers(t *testing.T) {
 	nftables := movable(t, Config{Mode: kernel.NFTablesOnly})
 	must(t, nftables, create(oldLedger, entry, seal, affinity, kernel.Server{Key: other, Scheduler: "rr", MaskBits: 32}, destination(1), destination(2))...)
 	record := fmt.Sprintf("add element inet kube-ipvs %s { 192.0.2.0 : 10.244.0.1 . 8443 }", kernel.ClientsMap(key))
-	if out, err := exec.Command("nft", record).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	labtest.Run(t, "nft", record)
 	k := movable(t, Config{Mode: kernel.IPVSWithNFTables})
-	ipvsadm := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("ipvsadm", args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	ipvsadm := func(args ...string) { t.Helper(); labtest.Run(t, "ipvsadm", args...) }
 
 	copies := map[kernel.ServerKey]struct{}{}
 	ipvsadm("-A", "-t", key.Addr.String(), "-s", "wlc")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
@@ -90,7 +89,7 @@ func TestAuditsOfUnchangedNFTables(t *testing.T) {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			labtest.NetNS(t)
 			k := openConfig(t, Config{Variant: iptables.NFT, Mode: mode})
-			mustApply(t, k, services(3)...)
+			must(t, k, services(3)...)
 			lists := func() uint64 {
 				t.Helper()
 				before := k.Stats()
@@ -101,9 +100,7 @@ func TestAuditsOfUnchangedNFTables(t *testing.T) {
 				return after.Netlink.Dumps - before.Netlink.Dumps + after.Processes - before.Processes
 			}
 			for change, checked := range map[string]bool{"add table inet one": false, "add table inet other": true} {
-				if out, err := exec.Command("nft", change).CombinedOutput(); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
+				labtest.Run(t, "nft", change)
 				reads := 2
 				if checked {
 					check(t, k)

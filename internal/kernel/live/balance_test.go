@@ -3,7 +3,6 @@ package live
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,15 +33,6 @@ func replacement(round byte) [][]kernel.Op {
 	return [][]kernel.Op{{{Verb: kernel.Create, Object: at(round)}}, {{Verb: kernel.Delete, Object: at(round - 1)}}}
 }
 
-func mustApply(t *testing.T, k *Kernel, ops ...kernel.Op) {
-	t.Helper()
-	for i, err := range k.Apply(t.Context(), ops) {
-		if err != nil {
-			t.Fatalf("%s: %v", ops[i], err)
-		}
-	}
-}
-
 func asked(t *testing.T, k *Kernel, do func()) nlbatch.Stats {
 	t.Helper()
 	before := k.Stats().Netlink
@@ -58,9 +48,9 @@ func TestChangeCostOfBalancing(t *testing.T) {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			labtest.NetNS(t)
 			k := openConfig(t, Config{Mode: kernel.NFTablesOnly})
-			mustApply(t, k, services(n)...)
+			must(t, k, services(n)...)
 			for _, ops := range append([][]kernel.Op{replacement(1)[0]}, replacement(2)...) { // with more endpoints than any other Service has
-				mustApply(t, k, ops...)
+				must(t, k, ops...)
 			}
 			check(t, k)
 			for round := byte(3); round < 6; round++ {
@@ -68,7 +58,7 @@ func TestChangeCostOfBalancing(t *testing.T) {
 					// The first request of a transaction concerns the table. The others add an endpoint's slot; or move the last endpoint into the
 					// slot of the removed one, and delete the last slot. Both replace the element of the frontend.
 					want := nlbatch.Stats{Requests: []uint64{4, 6}[i], Sends: 1}
-					if took := asked(t, k, func() { mustApply(t, k, ops...) }); took != want {
+					if took := asked(t, k, func() { must(t, k, ops...) }); took != want {
 						t.Errorf("%s took %+v, want %+v", ops[0], took, want)
 					}
 				}
@@ -100,15 +90,13 @@ func TestForeignChangeBesideOurs(t *testing.T) {
 	foreign := func(t *testing.T, _ *Kernel) {
 		t.Helper()
 		nft := fmt.Sprintf("add element inet kube-ipvs %[1]s { 192.0.2.1 }; delete element inet kube-ipvs %[1]s { 192.0.2.1 }", set)
-		if out, err := exec.Command("nft", nft).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		labtest.Run(t, "nft", nft)
 	}
 	own := func(t *testing.T, k *Kernel) {
 		t.Helper()
 		m := kernel.Member{Set: set, Element: kernel.Element{Addr: netip.MustParseAddr("192.0.2.2")}}
-		mustApply(t, k, kernel.Op{Verb: kernel.Create, Object: m})
-		mustApply(t, k, kernel.Op{Verb: kernel.Delete, Object: m})
+		must(t, k, kernel.Op{Verb: kernel.Create, Object: m})
+		must(t, k, kernel.Op{Verb: kernel.Delete, Object: m})
 	}
 	for _, mode := range []kernel.Mode{kernel.NFTablesOnly, kernel.IPVSWithNFTables} {
 		for name, changes := range map[string][]func(*testing.T, *Kernel){
@@ -117,7 +105,7 @@ func TestForeignChangeBesideOurs(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
 				labtest.NetNS(t)
 				k := openConfig(t, Config{Mode: mode})
-				mustApply(t, k, services(3)...)
+				must(t, k, services(3)...)
 				if check(t, k).Untouched {
 					t.Error("the first check reads nothing")
 				}

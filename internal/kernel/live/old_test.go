@@ -147,9 +147,7 @@ func TestOldSetsInUse(t *testing.T) {
 	labtest.NetNS(t)
 	before := movable(t, Config{Variant: iptables.NFT})
 	must(t, before, create(oldLedger, oldVIPs, entry, address, seal)...)
-	if out, err := exec.Command("iptables-nft", "-A", "INPUT", "-m", "set", "--match-set", oldVIPs.Name, "dst", "-j", "DROP").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	labtest.Run(t, "iptables-nft", "-A", "INPUT", "-m", "set", "--match-set", oldVIPs.Name, "dst", "-j", "DROP")
 	k := movable(t, Config{Mode: kernel.IPVSWithNFTables})
 	errs := k.Apply(context.Background(), []kernel.Op{{Verb: kernel.Delete, Object: kernel.OldRules{Variant: kernel.OldSets}}})
 	if fmt.Sprint(errs[0]) == "<nil>" || !strings.Contains(errs[0].Error(), oldVIPs.Name) || !strings.Contains(errs[0].Error(), "kube-ipvs cleanup") {

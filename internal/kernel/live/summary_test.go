@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"runtime"
 	"testing"
 
@@ -96,7 +95,7 @@ func TestSummariesCountRarely(t *testing.T) {
 	}
 	const buckets = 1024 // the kernel's default for each set
 	visited := 2 * buckets
-	mustApply(t, k, ops...)
+	must(t, k, ops...)
 	if first := counts(); first != 0 {
 		t.Errorf("the first summary does not count")
 	}
@@ -108,26 +107,19 @@ func TestSummariesCountRarely(t *testing.T) {
 		members = append(members, kernel.Member{Set: set.Name, Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
 		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: members[i]})
 	}
-	mustApply(t, k, ops...)
+	must(t, k, ops...)
 	counts()
 	if without := counts(); without < (visited+len(members))/visitedEach {
 		t.Errorf("%d summaries without counting, after one that visited at least %d buckets and %d members", without, visited, len(members))
 	}
-	runIPSet(t, "create", "other", "hash:ip", "hashsize", fmt.Sprint(2*mostWithout*visitedEach))
+	labtest.Run(t, "ipset", "create", "other", "hash:ip", "hashsize", fmt.Sprint(2*mostWithout*visitedEach))
 	counts()
 	if without := counts(); without != mostWithout {
 		t.Errorf("%d summaries without counting beside a large set of another program", without)
 	}
-	runIPSet(t, "flush", set.Name)
+	labtest.Run(t, "ipset", "flush", set.Name)
 	if s := summary(); s.Sets != nil || len(s.Members) != 0 {
 		t.Errorf("after a flush: sets %v, members %v", s.Sets, s.Members)
-	}
-}
-
-func runIPSet(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("ipset", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ipset %v: %v: %s", args, err, out)
 	}
 }
 
@@ -153,12 +145,7 @@ func TestSummaryIgnoresOtherChains(t *testing.T) {
 		}
 		return s.Rules[inet.IPv4]
 	}
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.Command("iptables-nft", append([]string{"-t", chain.Table}, args...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	run := func(args ...string) { t.Helper(); labtest.Run(t, "iptables-nft -t "+chain.Table, args...) }
 	before := sum()
 	run("-N", "CNI-POD-1")
 	run("-A", "CNI-POD-1", "-j", "RETURN")

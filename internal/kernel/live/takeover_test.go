@@ -16,9 +16,7 @@ import (
 func TestTakeOver(t *testing.T) {
 	labtest.Need(t)
 	k := open(t, iptables.NFT)
-	if out, err := exec.Command("ip", "link", "add", kernel.Device, "type", "dummy").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	labtest.Run(t, "ip", "link", "add", kernel.Device, "type", "dummy")
 	if _, err := k.Read(context.Background()); err != nil {
 		t.Fatal(err)
 	}

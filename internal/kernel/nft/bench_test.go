@@ -24,10 +24,7 @@ func elements(set string) []kernel.Op {
 func BenchmarkElements(b *testing.B) {
 	labtest.NetNSNoIPVS(b)
 	nft, err := New(inet.Families, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = nft.Close() }()
+	labtest.Opened(b, nft, err)
 	set := kernel.Set{Name: "S", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 1 << 20}
 	apply := func(b *testing.B, ops ...kernel.Op) {
 		for i, err := range nft.Apply(context.Background(), ops) {

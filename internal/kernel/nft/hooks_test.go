@@ -2,7 +2,6 @@ package nft
 
 import (
 	"net/netip"
-	"os/exec"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,15 +43,6 @@ func serve(t *testing.T, b *balance.Balancer, key kernel.ServerKey, d kernel.Des
 	apply(t, b, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: key, Destination: d}})
 }
 
-func nft(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("nft", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %v: %v\n%s", args, err, out)
-	}
-	return string(out)
-}
-
 func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.Family]uint64) {
 	t.Helper()
 	views, err := a.rules.Read(t.Context())
@@ -87,7 +77,7 @@ func TestAlteredHooks(t *testing.T) {
 	}
 	for command, f := range damage {
 		before, sums := a.read(t)
-		nft(t, command)
+		labtest.Run(t, "nft", command)
 		now, sumsNow := a.read(t)
 		if cmp.Equal(before[f], now[f], opaque) || sums[f] == sumsNow[f] {
 			t.Errorf("%s: rules are equal: %t, summaries are equal: %t", command, cmp.Equal(before[f], now[f], opaque), sums[f] == sumsNow[f])
@@ -114,7 +104,7 @@ func TestAlteredHooks(t *testing.T) {
 func TestSummaryIgnoresOtherTables(t *testing.T) {
 	a := newAround(t)
 	_, before := a.read(t)
-	nft(t, "add table inet other")
+	labtest.Run(t, "nft", "add table inet other")
 	if _, now := a.read(t); !cmp.Equal(before, now) {
 		t.Errorf("the hashes were %v and are now %v", before, now)
 	}

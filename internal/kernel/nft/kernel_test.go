@@ -106,7 +106,7 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 			}
 		}
 	}
-	out := nft(t, "-s", "list", "table", "inet", Table)
+	out := labtest.Run(t, "nft", "-s", "list", "table", "inet", Table)
 	for _, shown := range []string{
 		". meta l4proto . th dport @S4 dnat ip to", ". th dport != @S6 meta mark set meta mark | 0x00004000", "set meta mark ^ 0x00004000",
 		"fib daddr type local return", `iifname "cbr0" return`, `iifname "veth*" dnat ip6 to`, "& 0xffff0000 == 0xaf40000 masquerade",
@@ -125,7 +125,7 @@ func TestNothingIsLeft(t *testing.T) {
 	rules := everything(inet.IPv4, set)
 	apply(t, b, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: rules},
 		kernel.Op{Verb: kernel.Delete, Object: rules}, kernel.Op{Verb: kernel.Delete, Object: set})
-	if out := nft(t, "list", "ruleset"); out != "" {
+	if out := labtest.Run(t, "nft", "list", "ruleset"); out != "" {
 		t.Error(out)
 	}
 }
@@ -174,7 +174,7 @@ func TestStrayMembers(t *testing.T) {
 		{ranges, "203.0.113.1 . tcp . 400-410 . 192.0.2.0/24"}, {ranges, "203.0.113.8/30 . tcp . 80 . 192.0.2.0/24"},
 		{ranges, "203.0.113.1 . tcp . 80 . 11.0.0.1-11.0.0.2"}, {ports, "203.0.113.1 . 0 . 80"},
 	} {
-		nft(t, "add", "element", "inet", Table, stray.set.Name, "{ "+stray.element+" }")
+		labtest.Run(t, "nft", "add", "element", "inet", Table, stray.set.Name, "{ "+stray.element+" }")
 		expect := func(when string, isStray bool) {
 			t.Helper()
 			want := stray.set

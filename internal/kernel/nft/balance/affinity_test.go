@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +42,7 @@ func remove(key kernel.ServerKey, d kernel.Destination) kernel.Op {
 
 func remember(t *testing.T, key kernel.ServerKey, client string, d kernel.Destination) {
 	t.Helper()
-	nft(t, "add", "element", "inet", wire.TableName, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
+	labtest.Run(t, "nft", "add", "element", "inet", wire.TableName, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
 }
 
 func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
@@ -53,7 +52,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	remember(t, shop, "198.51.100.1", first)
 	remember(t, shop, "198.51.100.2", second)
 	mustApply(t, b, remove(shop, first))
-	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
 		t.Errorf("no rule:\n%s", chain)
 	}
 	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" {
@@ -71,11 +70,11 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	if err != nil || len(records) != 1 || records[0].Value != string(endpointBytes(second.Addr)) {
 		t.Errorf("records %v, %v", records, err)
 	}
-	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule still exists:\n%s", chain)
 	}
 	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(3, 1)}})
-	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule is back:\n%s", chain)
 	}
 }
@@ -99,7 +98,7 @@ func TestForgetsForAnEarlierAgent(t *testing.T) {
 	if err != nil || len(records) > 0 {
 		t.Errorf("records %v, %v", records, err)
 	}
-	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule still exists:\n%s", chain)
 	}
 }
@@ -157,7 +156,7 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("rules of removed endpoints still exist:\n%s", chain)
 	}
 	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || len(records) > 0 {
@@ -212,7 +211,7 @@ func TestNFTShowsBalancing(t *testing.T) {
 	mustApply(t, b, sticky(six, 64, dest("[fd00::2]:53"), dest("[fd00::3]:53"))...)
 	mustApply(t, b, sticky(shop.AllPorts(), 32, dest("10.244.0.1:0"), dest("10.244.0.2:0"))...)
 	mustApply(t, b, remove(shop, endpoint(1, 1)), remove(six, dest("[fd00::2]:53")), remove(shop.AllPorts(), dest("10.244.0.1:0")))
-	out := nft(t, "list", "ruleset")
+	out := labtest.Run(t, "nft", "list", "ruleset")
 	for _, shown := range []string{
 		"& 0xffffff00 map @clients4.10.96.0.1.tcp.80", "& 0xffffffffffffffff0000000000000000 map @clients6.fd00--1.udp.53", "goto pick4.1", "goto all-ports4.1", "goto pick6.1",
 		"update @clients4.10.96.0.1.tcp.80", "size 65536", "vmap @pickers4", "vmap @frontends4",
@@ -231,16 +230,14 @@ type town struct {
 
 func newTown(t *testing.T) town {
 	b := openBalancer(t)
-	nft(t, "add table inet kube-ipvs; add chain inet kube-ipvs balance4; add chain inet kube-ipvs enter { type nat hook output priority -101; };"+
+	labtest.Run(t, "nft", "add table inet kube-ipvs; add chain inet kube-ipvs balance4; add chain inet kube-ipvs enter { type nat hook output priority -101; };"+
 		"add rule inet kube-ipvs enter meta nfproto ipv4 jump balance4")
 	return town{b, t}
 }
 
 func (w town) serve(vip string, n int) kernel.ServerKey {
 	w.t.Helper()
-	if out, err := exec.Command("ip", "addr", "add", vip, "dev", "lo").CombinedOutput(); err != nil {
-		w.t.Fatalf("%v: %s", err, out)
-	}
+	labtest.Run(w.t, "ip", "addr", "add", vip, "dev", "lo")
 	key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.MustParseAddr(vip), 80), Protocol: inet.TCP}
 	var dests []kernel.Destination
 	for range n {

@@ -3,7 +3,6 @@ package balance
 import (
 	"errors"
 	"net/netip"
-	"os/exec"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -29,7 +28,7 @@ func TestBalancerRepairs(t *testing.T) {
 				ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: d}})
 			}
 			mustApply(t, b, ops...)
-			nft(t, c.command)
+			labtest.Run(t, "nft", c.command)
 			have := mustRead(t, b)[shop]
 			if have.SameConfig(f.observed(false)) {
 				t.Fatal("not noticed")
@@ -96,15 +95,6 @@ func mustRead(t *testing.T, b *Balancer) map[kernel.ServerKey]kernel.ObservedSer
 		t.Fatal(err)
 	}
 	return all
-}
-
-func nft(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("nft", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %v: %v\n%s", args, err, out)
-	}
-	return string(out)
 }
 
 func numbered(n int) kernel.ServerKey {

@@ -112,14 +112,14 @@ func sources() node.Sources {
 	}
 }
 
-// serve serves the page for two nodes and returns its link.
-func serve(t *testing.T) string {
+// serve serves the page for nodes with these sources, node-1, node-2 and so on, and returns its link.
+func serve(t *testing.T, of ...node.Sources) string {
 	nodes := map[string]ui.Node{}
-	names := []string{"node-1", "node-2"}
-	for _, name := range names {
-		n := node.New(sources())
+	var names []string
+	for i, src := range of {
+		n, name := node.New(src), fmt.Sprintf("node-%d", i+1)
 		go n.Run(t.Context())
-		nodes[name] = n
+		nodes[name], names = n, append(names, name)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -153,7 +153,7 @@ func shows(p *browser.Page, text string) {
 // TestPage visits each view with the keyboard, in light and dark mode, on a wide screen and on a phone.
 func TestPage(t *testing.T) {
 	p := browser.Open(t)
-	link := serve(t)
+	link := serve(t, sources(), sources())
 	p.Size(1280, 900, false)
 	p.Go(link)
 	drawn(p, "overview")

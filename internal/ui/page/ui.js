@@ -74,7 +74,7 @@ async function draw(first) {
 
 function listBar() {
   const filter = h('input', { id: 'filter', type: 'search', placeholder: 'Filter: name, namespace, kind, address, state', value: list.filter, 'aria-label': 'Filter', input: () => { list.filter = filter.value; chosen = -1; draw(false); } });
-  const sort = h('select', { 'aria-label': 'Sort by', change: () => { list.sort = sort.value; draw(false); } },
+  const sort = h('select', { id: 'sort', 'aria-label': 'Sort by', change: () => { list.sort = sort.value; draw(false); } },
     [['connections', 'new connections'], ['active', 'open connections'], ['in', 'bytes in'], ['out', 'bytes out'], ['name', 'name'], ['state', 'state']].map(([value, text]) => h('option', { value, selected: value === list.sort }, text)));
   return h('div', { class: 'bar' }, filter, h('label', {}, 'sort by ', sort));
 }
@@ -141,5 +141,5 @@ $('node').replaceChildren(...nodes.map((name) => h('option', {}, name)));
 await draw(true);
 for (;;) {
   await new Promise((done) => { setTimeout(done, every); });
-  if (document.visibilityState === 'visible' && !document.activeElement?.matches('select')) await draw(false);
+  if (document.visibilityState === 'visible') await draw(false);
 }

@@ -2,11 +2,13 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/browser"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/ui/node"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -54,4 +56,69 @@ func TestRedrawAfterAChoice(t *testing.T) {
 	if focus := p.Eval("document.activeElement.id"); focus != `"sort"` {
 		t.Errorf("the page moved the focus to %s", focus)
 	}
+}
+
+func choose(p *browser.Page, name string) {
+	p.Eval(fmt.Sprintf("document.getElementById('node').value = %q; document.getElementById('node').dispatchEvent(new Event('change'))", name))
+}
+
+// TestVerdictOfTheChosenNode: after a change of node, each view shows the verdict of the new node, also if the view itself does not need it.
+func TestVerdictOfTheChosenNode(t *testing.T) {
+	p := browser.Open(t)
+	silent := sources()
+	silent.View = func(context.Context, string) (*view.View, string, error) {
+		return nil, "", errors.New("the pod was deleted")
+	}
+	p.Go(serve(t, newChanging("node-1", true).Sources, newChanging("node-2", false).Sources, silent))
+	drawn(p, "overview")
+	verdict(p, "node-1", "warning")
+	for _, name := range []string{"changes", "service", "explain", "services"} {
+		p.Eval(fmt.Sprintf("location.hash = '#/%s/' + encodeURIComponent('shop/service-004')", name))
+		drawn(p, name)
+		choose(p, "node-2")
+		verdict(p, "node-2", "well")
+		choose(p, "node-1")
+		verdict(p, "node-1", "warning")
+	}
+	shows(p, "shop/service-004")
+	choose(p, "node-3")
+	shows(p, "the pod was deleted")
+	verdict(p, "node-3", "unknown")
+	if text := p.Eval("document.getElementById('main').innerText"); text != `""` {
+		t.Errorf("beside the error, the page shows the data of another node: %s", text)
+	}
+}
+
+// TestDoctorOfTheChosenNode: a redraw does not hide that doctor is running, and doctor's answer about one node is not shown as another's.
+func TestDoctorOfTheChosenNode(t *testing.T) {
+	p := browser.Open(t)
+	n := newChanging("node-1", true)
+	diagnose, finish := n.Doctor, make(chan struct{})
+	n.Doctor = func(ctx context.Context) (doctor.Report, error) {
+		<-finish
+		return diagnose(ctx)
+	}
+	p.Go(serve(t, n.Sources, newChanging("node-2", false).Sources))
+	drawn(p, "overview")
+	p.Eval("location.hash = '#/problems'")
+	drawn(p, "problems")
+	p.Eval("document.getElementById('doctor').click()")
+	p.Eval("window.before = document.getElementById('doctor'), 0")
+	const runs = "document.getElementById('doctor').disabled && document.getElementById('diagnosis').innerText === 'examining'"
+	p.Until(runs)
+	p.Until("!window.before.isConnected") // redrawn
+	if p.Eval(runs) != "true" {
+		t.Error("after a redraw, the page does not show that doctor is running")
+	}
+	choose(p, "node-2")
+	verdict(p, "node-2", "well")
+	close(finish)
+	p.Until("performance.getEntriesByType('resource').some((e) => e.name.includes('api/doctor') && e.responseEnd > 0)")
+	p.Eval("window.before = document.getElementById('doctor'), 0")
+	p.Until("!window.before.isConnected")
+	if text := p.Eval("document.getElementById('diagnosis').innerText"); text != `""` {
+		t.Errorf("doctor's answer about node-1 is shown for node-2: %s", text)
+	}
+	p.Eval("document.getElementById('doctor').click()")
+	shows(p, "smaller than that of the uplink")
 }

@@ -6,7 +6,7 @@ const $ = (id) => document.getElementById(id);
 const tabs = ['overview', 'services', 'explain', 'changes', 'problems'];
 const every = 5000; // milliseconds between two requests
 const list = { filter: '', sort: 'connections', limit: 100 };
-let node = '', chosen = -1, diagnosis = null, round = 0;
+let node = '', chosen = -1, diagnosis = {}, round = 0; // a change of node replaces diagnosis
 
 async function ask(question, parameters = {}) {
   const response = await fetch('api/' + question + '?' + new URLSearchParams({ node, ...parameters })).catch(() => {
@@ -33,6 +33,12 @@ function setVerdict(o) {
   document.title = `${o.node ? o.node.name : node} ${o.verdict} - kube-ipvs`;
 }
 
+// judge shows the verdict in a view that does not.
+async function judge(current) {
+  const o = await ask('overview', { limit: 1 }).catch(() => ({ verdict: 'unknown' }));
+  if (current === round) setVerdict(o);
+}
+
 // Each page draws a view. first is true if the user has just opened it.
 const pages = {
   async overview() { const o = await ask('overview'); return () => { setVerdict(o); show(views.overview(o)); }; },
@@ -56,6 +62,7 @@ const pages = {
 async function draw(first) {
   const current = ++round, { view, argument } = route();
   for (const a of document.querySelectorAll('nav a')) a.toggleAttribute('aria-current', a.hash === '#/' + (view === 'service' ? 'services' : view));
+  const judged = ['service', 'changes', 'explain'].includes(view) && judge(current);
   try {
     const update = await (pages[view] || pages.overview)(argument, first);
     if (current !== round) return; // the user has opened another view
@@ -67,9 +74,11 @@ async function draw(first) {
     if (current !== round) return;
     $('error').textContent = error.message;
     $('error').hidden = false;
+    if (!judged) setVerdict({ verdict: 'unknown' });
     if (view === 'explain' && $('answer')) $('answer').replaceChildren();
   }
   document.body.dataset.drawn = view; // for tests
+  await judged;
 }
 
 function listBar() {
@@ -93,11 +102,23 @@ function explainForm(to, from) {
 }
 
 async function runDoctor() {
-  const button = $('doctor');
-  button.disabled = true;
-  $('diagnosis').textContent = 'examining';
-  try { diagnosis = views.doctor(await ask('doctor')); } catch (error) { diagnosis = h('p', { class: 'bad' }, error.message); }
-  draw(false);
+  const current = diagnosis = { examining: true };
+  $('doctor').disabled = true;
+  $('diagnosis').textContent = views.examining;
+  try { current.result = views.doctor(await ask('doctor')); } catch (error) { current.result = h('p', { class: 'bad' }, error.message); }
+  current.examining = false;
+  if (current === diagnosis) draw(false);
+}
+
+function changeNode() {
+  node = $('node').value;
+  diagnosis = {};
+  $('verdict').textContent = 'loading';
+  $('verdict').className = 'pill';
+  document.title = `${node} - kube-ipvs`;
+  $('error').hidden = true;
+  $('main').replaceChildren();
+  draw(true);
 }
 
 // mark shows which row is chosen.
@@ -133,7 +154,7 @@ document.addEventListener('keydown', (e) => {
 addEventListener('hashchange', () => { chosen = -1; scrollTo(0, 0); draw(true); });
 $('theme').addEventListener('click', changeTheme);
 $('help').addEventListener('click', toggleKeys);
-$('node').addEventListener('change', () => { node = $('node').value; diagnosis = null; draw(true); });
+$('node').addEventListener('change', changeNode);
 
 const { nodes } = await ask('nodes');
 node = nodes[0];

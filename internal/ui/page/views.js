@@ -110,11 +110,13 @@ function result(e) {
   return e.resolvedProblems.count ? 'resolved ' + names(e.resolvedProblems) : 'done';
 }
 
+export const examining = 'examining';
+
 export function problems(o, diagnosis, runDoctor) {
   return h('div', {}, card('Findings', o.findings.length ? o.findings.map(finding) : h('p', { class: 'soft' }, 'None.')),
     card('Problems of objects', o.problems.items.length ? h('ul', {}, o.problems.items.map((p) => h('li', {}, p))) : h('p', { class: 'soft' }, 'None.'), o.problems.count > o.problems.items.length && h('p', { class: 'soft' }, `${o.problems.count - o.problems.items.length} more are not shown.`)),
     card('Drift: what other programs changed, and the agent repaired', drift(o.agent)),
-    card('Doctor', h('p', { class: 'soft' }, 'doctor examines the node and follows packets to a sample of Services. It takes a few seconds.'), h('button', { type: 'button', id: 'doctor', click: runDoctor }, 'Examine this node'), h('div', { id: 'diagnosis', 'aria-live': 'polite' }, diagnosis)));
+    card('Doctor', h('p', { class: 'soft' }, 'doctor examines the node and follows packets to a sample of Services. It takes a few seconds.'), h('button', { type: 'button', id: 'doctor', disabled: diagnosis.examining, click: runDoctor }, 'Examine this node'), h('div', { id: 'diagnosis', 'aria-live': 'polite' }, diagnosis.examining ? examining : diagnosis.result)));
 }
 
 function drift(agent) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/browser"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/ui/node"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -121,4 +122,34 @@ func TestDoctorOfTheChosenNode(t *testing.T) {
 	}
 	p.Eval("document.getElementById('doctor').click()")
 	shows(p, "smaller than that of the uplink")
+}
+
+// TestSlowPath: redraws keep an answer that takes longer than the time between them, and an error.
+func TestSlowPath(t *testing.T) {
+	p := browser.Open(t)
+	src := sources()
+	trace, answer := src.Explain, make(chan struct{})
+	src.Explain = func(ctx context.Context, to, from string) ([]explain.Explanation, error) {
+		<-answer
+		return trace(ctx, to, from)
+	}
+	p.Go(serve(t, src))
+	drawn(p, "overview")
+	p.Eval("location.hash = '#/explain/10.96.0.1:80'")
+	shows(p, "reading the kernel")
+	redrawn(p)
+	close(answer)
+	shows(p, "drops the packet")
+	p.Eval("location.hash = '#/explain/nowhere'")
+	shows(p, "neither an address with a port nor a Service")
+	redrawn(p)
+	if p.Eval("document.getElementById('error').hidden") != "false" {
+		t.Error("a redraw hides the error")
+	}
+}
+
+// redrawn waits for two overviews: the first one may belong to the opening of the view.
+func redrawn(p *browser.Page) {
+	p.Eval("performance.clearResourceTimings()")
+	p.Until("performance.getEntriesByType('resource').filter((e) => e.name.includes('api/overview') && e.responseEnd > 0).length >= 2")
 }

@@ -49,8 +49,7 @@ const pages = {
   async service(name) { const d = await ask('service', { service: name }); return () => show(views.oneService(d)); },
   async changes() { const c = await ask('changes'); return () => show(views.changes(c)); },
   async problems() { const o = await ask('overview'); return () => { setVerdict(o); show(views.problems(o, diagnosis, runDoctor)); }; },
-  async explain(argument, first) {
-    if (!first) return () => {};
+  async explain(argument) {
     const [to, from = ''] = argument.split('|');
     show(explainForm(to, from), h('div', { id: 'answer', 'aria-live': 'polite' }, to ? 'reading the kernel' : null));
     if (!to) return () => $('to').focus();
@@ -60,7 +59,9 @@ const pages = {
 };
 
 async function draw(first) {
-  const current = ++round, { view, argument } = route();
+  const { view, argument } = route();
+  if (view === 'explain' && !first) { await judge(round); return; } // the answer may still be on its way
+  const current = ++round;
   for (const a of document.querySelectorAll('nav a')) a.toggleAttribute('aria-current', a.hash === '#/' + (view === 'service' ? 'services' : view));
   const judged = ['service', 'changes', 'explain'].includes(view) && judge(current);
   try {

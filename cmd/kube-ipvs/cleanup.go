@@ -3,8 +3,8 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -77,77 +77,83 @@ unknown.`,
 
 func (how cleaning) run(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
 	log := daemon.ErrorLog(cmd.ErrOrStderr())
-	if how.leftovers {
-		return m.CleanLeftovers(cmd.Context(), settings, how.socket, log, func(c *agent.Cleanup, refusal error) error {
-			return how.finish(cmd, kernel.IPVSWithIPTables, c, refusal) // commands remove kube-proxy's objects, whatever our mode is
-		})
-	}
-	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
-		return how.finish(cmd, node.Mode, c, refusal)
-	}, func(planned bool) error {
-		err := how.removeLink(cmd.ErrOrStderr(), m)
-		if planned { // otherwise, virtual servers may still use the reserved node ports
-			err = errors.Join(err, how.releasePorts(cmd.ErrOrStderr(), m))
-		}
-		return err
-	})
-}
-
-// removeLink removes what a killed agent in user space leaves while one of its connections is open.
-func (how cleaning) removeLink(notes io.Writer, m *machine.Machine) error {
-	exists, err := m.Link.Exists()
-	if err != nil || !exists {
-		return err
-	}
-	what := kernel.Device + " of an agent in user space, and its routes"
-	if how.DryRun {
-		fmt.Fprintf(notes, "kube-ipvs: would remove %s\n", what)
-		return nil
-	}
-	if err = m.Link.Remove(); err == nil {
-		fmt.Fprintf(notes, "kube-ipvs: removed %s\n", what)
-	}
-	return err
-}
-
-// releasePorts removes the node ports that the agent has reserved.
-func (how cleaning) releasePorts(notes io.Writer, m *machine.Machine) error {
-	ports, err := m.SourcePorts.Added()
-	if err != nil || len(ports) == 0 {
-		return err
-	}
-	const sysctl = "net.ipv4.ip_local_reserved_ports"
-	if how.DryRun {
-		fmt.Fprintf(notes, "kube-ipvs: would remove the agent's node ports %s from the sysctl %s\n", ports, sysctl)
-		return nil
-	}
-	if err = m.SourcePorts.Release(); err == nil {
-		fmt.Fprintf(notes, "kube-ipvs: removed the agent's node ports %s from the sysctl %s\n", ports, sysctl)
-	}
-	return err
-}
-
-// finish prints what was found, and removes it unless this is a dry run or cleanup must refuse to run.
-func (how cleaning) finish(cmd *cobra.Command, mode kernel.Mode, c *agent.Cleanup, refusal error) error {
-	if refusal != nil && !how.DryRun {
-		return refusal
-	}
 	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if how.output != asText {
 		out, notes = io.Discard, io.Discard
 	}
-	document := inspect.NewCleanup(how.DryRun, mode, out, notes)
+	document := inspect.NewCleanup(how.DryRun, out, notes)
+	if how.leftovers {
+		return m.CleanLeftovers(cmd.Context(), settings, how.socket, log, func(c *agent.Cleanup, refusal error) error {
+			if refusal != nil && !how.DryRun {
+				return refusal
+			}
+			err := how.remove(cmd.Context(), document, kernel.IPVSWithIPTables, c, refusal) // commands remove kube-proxy's objects, whatever our mode is
+			return errors.Join(err, how.print(cmd, document))
+		})
+	}
+	return m.Clean(cmd.Context(), settings, how.Cleaning, log, func(node *daemon.Node, c *agent.Cleanup, refusal error) error {
+		if refusal != nil && !how.DryRun {
+			return refusal
+		}
+		return how.remove(cmd.Context(), document, node.Mode, c, refusal)
+	}, func(planned bool) error {
+		err := how.removeLink(document, m)
+		if planned { // otherwise, virtual servers may still use the reserved node ports
+			err = errors.Join(err, how.releasePorts(document, m))
+		} else if document.Empty() {
+			return err
+		}
+		return errors.Join(err, how.print(cmd, document))
+	})
+}
+
+// remove lists what was found, and removes it unless this is a dry run. refusal is the reason why a run that is not dry would refuse.
+func (how cleaning) remove(ctx context.Context, document *inspect.Cleanup, mode kernel.Mode, c *agent.Cleanup, refusal error) error {
 	if refusal != nil {
 		document.Refuse(refusal)
 	}
 	if how.leftovers {
-		document.FoundLeftovers(c.Plan, c.Foreign, c.ForeignServers, c.Kept)
+		document.FoundLeftovers(c.Plan, mode, c.Foreign, c.ForeignServers, c.Kept)
 	} else {
-		document.Found(c.Plan, c.Foreign)
+		document.Found(c.Plan, mode, c.Foreign)
 	}
-	var err error
-	if !how.DryRun {
-		err = c.Run(cmd.Context(), document.Did)
+	if how.DryRun {
+		return nil
 	}
-	return errors.Join(err, inspect.Write(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
+	return c.Run(ctx, document.Did)
+}
+
+// removeLink removes what a killed agent in user space leaves while one of its connections is open.
+func (how cleaning) removeLink(document *inspect.Cleanup, m *machine.Machine) error {
+	what := kernel.Device + " of an agent in user space, and its routes"
+	exists, err := m.Link.Exists()
+	if err == nil && !exists {
+		return nil
+	}
+	if err == nil && !how.DryRun {
+		err = m.Link.Remove()
+	}
+	document.DidLast(what, err)
+	return err
+}
+
+// releasePorts removes the node ports that the agent has reserved.
+func (how cleaning) releasePorts(document *inspect.Cleanup, m *machine.Machine) error {
+	ports, err := m.SourcePorts.Added()
+	if err == nil && len(ports) == 0 {
+		return nil
+	}
+	if err == nil && !how.DryRun {
+		err = m.SourcePorts.Release()
+	}
+	what := "the agent's node ports"
+	if len(ports) > 0 {
+		what += " " + ports.String()
+	}
+	document.DidLast(what+" from the sysctl net.ipv4.ip_local_reserved_ports", err)
+	return err
+}
+
+func (how cleaning) print(cmd *cobra.Command, document *inspect.Cleanup) error {
+	return inspect.Write(cmd.OutOrStdout(), how.output, document, func(w io.Writer) error { return document.PrintNothing(w) })
 }

@@ -17,7 +17,9 @@ type Answer struct {
 	ExitStatus *int `json:"exitStatus,omitempty"`
 	// Document is the JSON output of the command; nil if there is none.
 	Document json.RawMessage `json:"document,omitempty"`
-	Error    string          `json:"error,omitempty"`
+	// Messages are the last lines that the command wrote to stderr, if there is a document although the command failed.
+	Messages []string `json:"messages,omitempty"`
+	Error    string   `json:"error,omitempty"`
 }
 
 // Report is the merged result.

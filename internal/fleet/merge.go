@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -65,9 +66,10 @@ func (m *Merger) Add(answer Answer) {
 	if answer.Error == "" && err != nil {
 		answer.Error = err.Error()
 	}
+	messages := answer.Messages
 	var short bytes.Buffer
 	if !m.keep || json.Compact(&short, answer.Document) != nil {
-		answer.Document = nil
+		answer.Document, answer.Messages = nil, nil
 	} else {
 		answer.Document = slices.Clip(short.Bytes())
 	}
@@ -85,6 +87,9 @@ func (m *Merger) Add(answer Answer) {
 	}
 	for _, f := range said.findings {
 		m.addFinding(node, f)
+	}
+	if !commands[m.q.Command].verdictInStatus && answer.ExitStatus != nil && *answer.ExitStatus != 0 && len(messages) > 0 {
+		m.addFinding(node, finding.New(finding.Warning, m.q.Command, fmt.Sprintf("failed with exit status %d", *answer.ExitStatus), messages, "resolve the problem shown above"))
 	}
 	for _, what := range said.unchecked {
 		if add(m, m.unchecked, what, func() *nodeSet { return &nodeSet{} }) {

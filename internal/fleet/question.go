@@ -26,6 +26,8 @@ type command struct {
 	sameEverywhere bool
 	// verdict is true if the answer is a verdict on the whole cluster.
 	verdict bool
+	// verdictInStatus is true if the exit status says what the answer says. Otherwise, it is 0 unless the command has failed.
+	verdictInStatus bool
 	// changing is true if the last cell of each answer changes all the time.
 	changing bool
 	// busiest is true if the rows are sorted by their first sum, the largest first. All sums of such a command change all the time.
@@ -49,14 +51,14 @@ var commands = map[string]command{
 		subject: []string{"NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS"}, sums: []string{"CONN/S", "PKT/S", "IN/S", "OUT/S", "ACTIVE", "INACTIVE", "DRAINING"},
 		takesName: true, busiest: true, names: serviceOf, read: readTop,
 	},
-	"status": {subject: []string{"AGENT"}, says: []string{"VERSION"}, verdict: true, names: unwellNodes, read: readStatus},
-	"doctor": {subject: []string{"VERDICT"}, sums: []string{"PATHS", "CONNECTED"}, verdict: true, names: unwellNodes, read: readDoctor},
+	"status": {subject: []string{"AGENT"}, says: []string{"VERSION"}, verdict: true, verdictInStatus: true, names: unwellNodes, read: readStatus},
+	"doctor": {subject: []string{"VERDICT"}, sums: []string{"PATHS", "CONNECTED"}, verdict: true, verdictInStatus: true, names: unwellNodes, read: readDoctor},
 	"explain": {
 		subject: []string{"SERVICE", "KIND", "ADDRESS"}, says: []string{"VERDICT", "WHY"},
-		sameEverywhere: true, verdict: true, takesName: true, needsName: true, names: firstCell, read: readExplanations,
+		sameEverywhere: true, verdict: true, verdictInStatus: true, takesName: true, needsName: true, names: firstCell, read: readExplanations,
 	},
-	"preflight": {subject: []string{"VERDICT"}, verdict: true, names: unwellNodes, read: readPreflight},
-	"plan":      {subject: []string{"PHASE", "OPERATION"}, verdict: true, names: unwellNodes, read: readPlan},
+	"preflight": {subject: []string{"VERDICT"}, verdict: true, verdictInStatus: true, names: unwellNodes, read: readPreflight},
+	"plan":      {subject: []string{"PHASE", "OPERATION"}, verdict: true, verdictInStatus: true, names: unwellNodes, read: readPlan},
 	ipvsadm: {
 		subject: []string{"PROTOCOL", "ADDRESS", "DESTINATION"}, says: []string{"SCHEDULER", "FORWARD", "WEIGHT"}, sums: []string{"ACTIVE", "INACTIVE"},
 		names: frontendOf, read: readIPVSADM,

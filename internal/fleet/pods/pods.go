@@ -38,6 +38,8 @@ const (
 	// maxAnswer limits a node's output. The output of a node with 10,000 Services is a tenth of this limit.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
+	// maxMessages limits the lines on stderr that are kept beside a document.
+	maxMessages = 5
 
 	noAgent = "no agent pod runs on this node"
 )
@@ -266,10 +268,21 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 
 func setDocument(answer *fleet.Answer, q fleet.Question, output, messages []byte) {
 	if document := documentOf(q, output); json.Valid(document) {
-		answer.Document = document
+		if answer.Document = document; *answer.ExitStatus != 0 {
+			answer.Messages = lastLines(messages)
+		}
 		return
 	}
 	answer.Error = cmp.Or(strings.TrimSpace(string(messages)), fmt.Sprintf("exit status %d without an answer", *answer.ExitStatus))
+}
+
+func lastLines(text []byte) (lines []string) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines[max(0, len(lines)-maxMessages):]
 }
 
 func documentOf(q fleet.Question, output []byte) []byte {

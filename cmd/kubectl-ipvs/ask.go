@@ -89,7 +89,9 @@ func (o *options) askNodes(ctx context.Context, q fleet.Question, show *progress
 	}
 	merger := fleet.NewMerger(q, o.output == asJSON || o.output == asYAML)
 	missing, arrived := 0, 0
-	notAsked, err := pods.Ask(ctx, o.ask, q, func(answer fleet.Answer, asking int) {
+	ask := o.ask
+	ask.Skip = merger.Skip
+	notAsked, err := pods.Ask(ctx, ask, q, func(answer fleet.Answer, asking int) {
 		merger.Add(answer)
 		arrived++
 		if answer.Error != "" {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -43,6 +44,8 @@ type Report struct {
 	// NotAsked is the number of nodes that were not queried, because there are too many or the command was stopped.
 	NotAsked int    `json:"notAsked"`
 	Stopped  string `json:"stopped,omitempty"`
+	// Skipped counts the nodes that were not queried because agents do not run there.
+	Skipped []Skipped `json:"skipped,omitempty"`
 	// LeftOut is the number of statements omitted to limit the size of the report.
 	LeftOut int `json:"leftOut,omitempty"`
 	// Nodes contains the answers, sorted by node.
@@ -53,6 +56,28 @@ type Report struct {
 type Silence struct {
 	Node  string `json:"node"`
 	Error string `json:"error"`
+}
+
+// Skipped is a number of nodes with a label that keeps agents away.
+type Skipped struct {
+	Label string `json:"label"`
+	Nodes int    `json:"nodes"`
+}
+
+// SkippedText describes skipped nodes; it is empty if there are none.
+func SkippedText(skipped []Skipped) string {
+	all, parts := 0, []string{}
+	for _, s := range skipped {
+		all += s.Nodes
+		parts = append(parts, fmt.Sprintf("%d with the label %s", s.Nodes, s.Label))
+	}
+	switch all {
+	case 0:
+		return ""
+	case 1:
+		return "1 node was skipped, because agents do not run there: " + parts[0]
+	}
+	return fmt.Sprintf("%d nodes were skipped, because agents do not run there: %s", all, strings.Join(parts, ", "))
 }
 
 // Row is the answer of one or more nodes about a subject.

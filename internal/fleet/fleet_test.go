@@ -67,6 +67,23 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 }
 
+// TestSkippedNodes: nodes without agents are counted, and do not make a verdict incomplete.
+func TestSkippedNodes(t *testing.T) {
+	windows, virtual := Skipped{"kubernetes.io/os=windows", 1}, Skipped{"type=virtual-kubelet", 2}
+	for want, skipped := range map[string][]Skipped{
+		"1 node was skipped, because agents do not run there: 1 with the label kubernetes.io/os=windows":                                          {windows},
+		"3 nodes were skipped, because agents do not run there: 1 with the label kubernetes.io/os=windows, 2 with the label type=virtual-kubelet": {windows, virtual},
+	} {
+		m := NewMerger(Question{Command: "preflight"}, false)
+		m.Skip(skipped)
+		m.Add(answer("node-1", `{"kind": "FindingList", "items": []}`, 0))
+		r := m.Report(0, "")
+		if notices := r.Notices(false); r.Verdict != Go || notices[0] != want || notices[1] != "1 of 1 nodes responded" {
+			t.Errorf("%s: %q", r.Verdict, notices)
+		}
+	}
+}
+
 // TestNodesNotAsked: if some nodes were not queried, a verdict is incomplete, but a list of Services is not.
 func TestNodesNotAsked(t *testing.T) {
 	for command, c := range map[string]struct {

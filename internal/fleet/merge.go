@@ -60,6 +60,9 @@ func NewMerger(q Question, keep bool) *Merger {
 	}
 }
 
+// Skip records the nodes that are not queried because agents do not run there.
+func (m *Merger) Skip(skipped []Skipped) { m.report.Skipped = skipped }
+
 // Add adds the answer of a node.
 func (m *Merger) Add(answer Answer) {
 	said, err := m.q.read(answer)

@@ -135,6 +135,9 @@ func (r *Report) Notices(wide bool) []string {
 	case r.NotAsked > 0:
 		notices = append(notices, fmt.Sprintf("! %d more nodes were not queried; use --all-nodes", r.NotAsked))
 	}
+	if skipped := SkippedText(r.Skipped); skipped != "" {
+		notices = append(notices, skipped)
+	}
 	notices = append(notices, fmt.Sprintf("%d of %d nodes responded", r.responded(), len(r.Nodes)+r.NotAsked))
 	if verdict := r.readiness(); verdict != "" {
 		notices = append(notices, verdict)

@@ -61,6 +61,9 @@ type Config struct {
 	// Without an Account, the pods cannot access the API server.
 	Account, KubeProxy string
 
+	// Skip is called with the nodes that are not queried because agents do not run there; it may be nil.
+	Skip func([]fleet.Skipped)
+
 	answerLimit int // for tests; maxAnswer if zero
 }
 
@@ -116,7 +119,7 @@ func (cfg *Config) asking(ctx context.Context, client kubernetes.Interface, q fl
 		return nil, 0, nil, err
 	}
 	if len(cfg.Nodes) == 0 {
-		if names, err = nodeNames(within, client); err != nil {
+		if names, err = cfg.nodeNames(within, client); err != nil {
 			return nil, 0, nil, err
 		}
 	}

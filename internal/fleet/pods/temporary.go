@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,15 +27,49 @@ const (
 	pollEvery = 500 * time.Millisecond
 )
 
-func nodeNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {
+// withoutAgents lists the labels of nodes on which agents do not run: the chart's node selector and presets exclude them.
+var withoutAgents = []struct {
+	label  string
+	values []string
+}{
+	{corev1.LabelOSStable, []string{"windows"}},
+	{"type", []string{"virtual-kubelet"}},
+	{"eks.amazonaws.com/compute-type", []string{"fargate", "auto"}},
+}
+
+// withoutAgent returns the label that keeps agents off a node, or "".
+func withoutAgent(node *corev1.Node) string {
+	for _, exclusion := range withoutAgents {
+		if value, exists := node.Labels[exclusion.label]; exists && slices.Contains(exclusion.values, value) {
+			return exclusion.label + "=" + value
+		}
+	}
+	return ""
+}
+
+// nodeNames returns the nodes on which agents can run.
+func (cfg *Config) nodeNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	for _, n := range list.Items {
-		if n.Labels[corev1.LabelOSStable] != "windows" {
-			names = append(names, n.Name)
+	counts := map[string]int{}
+	for i := range list.Items {
+		if label := withoutAgent(&list.Items[i]); label != "" {
+			counts[label]++
+		} else {
+			names = append(names, list.Items[i].Name)
 		}
+	}
+	var skipped []fleet.Skipped
+	for _, label := range slices.Sorted(maps.Keys(counts)) {
+		skipped = append(skipped, fleet.Skipped{Label: label, Nodes: counts[label]})
+	}
+	if cfg.Skip != nil {
+		cfg.Skip(skipped)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("there is no node to query; %s", cmp.Or(fleet.SkippedText(skipped), "the cluster has none"))
 	}
 	slices.Sort(names)
 	return names, nil

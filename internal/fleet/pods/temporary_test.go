@@ -2,10 +2,13 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
@@ -81,9 +85,16 @@ func TestTemporaryPods(t *testing.T) {
 	go runPods(ctx, t, client, outcomes)
 	cfg := Config{Client: *cp.Client(), Namespace: "kube-system", All: true, Parallel: 4, Timeout: 10 * time.Second, Image: "registry.example/kube-ipvs:v1"}
 	q := fleet.Question{Command: "preflight", Extra: []string{"--ipvs-scheduler=wlc"}}
+	var skipped []fleet.Skipped
+	cfg.Skip = func(s []fleet.Skipped) { skipped = s }
 	answers, left, err := ask(t, cfg, q)
 	if err != nil || left != 0 || len(answers) != len(outcomes) {
 		t.Fatalf("%+v, %d, %v", answers, left, err)
+	}
+	for i, label := range withoutAgentLabels {
+		if len(skipped) != len(withoutAgentLabels) || skipped[i] != (fleet.Skipped{Label: label, Nodes: 1}) {
+			t.Errorf("skipped: %v", skipped)
+		}
 	}
 	got := map[string]string{}
 	for _, a := range answers {
@@ -113,7 +124,7 @@ func TestTemporaryPods(t *testing.T) {
 	noneLeft(t, client)
 }
 
-// createNodes creates the nodes, including a Windows node that must not be queried.
+// createNodes creates the nodes, including some that must not be queried.
 func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outcomes map[string]outcome) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(kubelet)
@@ -126,9 +137,56 @@ func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outc
 			t.Fatal(err)
 		}
 	}
-	windows := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "windows", Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
-	if _, err := client.CoreV1().Nodes().Create(t.Context(), windows, metav1.CreateOptions{}); err != nil {
+	for i, label := range withoutAgentLabels {
+		key, value, _ := strings.Cut(label, "=")
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("no-agent-", i), Labels: map[string]string{key: value}}}
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var withoutAgentLabels = []string{"eks.amazonaws.com/compute-type=auto", "eks.amazonaws.com/compute-type=fargate", "kubernetes.io/os=windows", "type=virtual-kubelet"}
+
+// TestNodesOfTheChart: temporary pods run where the chart's agents do. These are the labels that the presets and the default values exclude.
+func TestNodesOfTheChart(t *testing.T) {
+	const chart = "../../../charts/kube-ipvs/"
+	presets, err := filepath.Glob(chart + "presets/*.yaml")
+	if err != nil || len(presets) == 0 {
 		t.Fatal(err)
+	}
+	var excluded []string
+	for _, file := range append(presets, chart+"values.yaml") {
+		text, err := os.ReadFile(file)
+		var values struct{ Affinity corev1.Affinity }
+		if err := errors.Join(err, yaml.Unmarshal(text, &values)); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if values.Affinity.NodeAffinity == nil {
+			continue
+		}
+		for _, term := range values.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				if e.Operator != corev1.NodeSelectorOpNotIn {
+					t.Errorf("%s: operator %s is not supported", file, e.Operator)
+				}
+				for _, value := range e.Values {
+					excluded = append(excluded, e.Key+"="+value)
+				}
+			}
+		}
+	}
+	excluded = append(excluded, corev1.LabelOSStable+"=windows") // the chart selects Linux
+	var ours []string
+	for _, exclusion := range withoutAgents {
+		for _, value := range exclusion.values {
+			ours = append(ours, exclusion.label+"="+value)
+		}
+	}
+	slices.Sort(excluded)
+	slices.Sort(ours)
+	if !slices.Equal(ours, excluded) || !slices.Equal(ours, withoutAgentLabels) {
+		t.Errorf("nodes with one of the labels %q are skipped, and the chart excludes %q", ours, excluded)
 	}
 }
 

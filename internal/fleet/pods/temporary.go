@@ -75,7 +75,7 @@ func (cfg *Config) nodeNames(ctx context.Context, client kubernetes.Interface) (
 	return names, nil
 }
 
-// removeLeftovers deletes finished pods that earlier commands left behind.
+// removeLeftovers deletes finished pods that earlier commands left behind. Another command may still be going to read a younger pod.
 func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(cfg.Namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
@@ -83,13 +83,19 @@ func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interf
 		return fmt.Errorf("list pods of earlier commands in namespace %s: %w", cfg.Namespace, err)
 	}
 	for _, p := range list.Items {
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if finished := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed; finished && pastDeadline(&p) {
 			if err := pods.Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("delete pod %s of an earlier command: %w", p.Name, err)
 			}
 		}
 	}
 	return nil
+}
+
+// pastDeadline reports whether the command that created a temporary pod has given up on it.
+func pastDeadline(pod *corev1.Pod) bool {
+	seconds := pod.Spec.ActiveDeadlineSeconds
+	return seconds != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*seconds)*time.Second
 }
 
 func (cfg *Config) askTemporary(all context.Context, client kubernetes.Interface, node string, q fleet.Question, line []string) (answer fleet.Answer) {
@@ -132,14 +138,20 @@ func (cfg *Config) untilEnd(ctx context.Context, client kubernetes.Interface, na
 	problem = "no answer"
 	for {
 		pod, err := client.CoreV1().Pods(cfg.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return 0, problem, ctx.Err()
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return 0, problem, err
+		case err != nil: // may pass; giving up would end the command in the pod
+			problem = fmt.Sprintf("the state of its pod could not be read (%v)", err)
+		default:
+			status, waits, ended := progress(pod)
+			if ended {
+				return status, "", nil
+			}
+			problem = cmp.Or(waits, "its pod has not ended")
 		}
-		status, waits, ended := progress(pod)
-		if ended {
-			return status, "", nil
-		}
-		problem = cmp.Or(waits, "its pod has not ended")
 		select {
 		case <-ctx.Done():
 			return 0, problem, ctx.Err()

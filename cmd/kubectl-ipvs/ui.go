@@ -77,10 +77,12 @@ func (n *remoteNode) connected() *ui.Client {
 	}
 	in, questions := io.Pipe()
 	answers, out := io.Pipe()
+	ctx, stop := context.WithCancel(n.ctx)
 	go func() {
-		err := pods.Stream(n.ctx, n.ask, n.name, uiCommand, in, out)
+		defer stop()
+		err := pods.Stream(ctx, n.ask, n.name, uiCommand, in, out)
 		_, _ = out.CloseWithError(err), in.CloseWithError(err) // neither returns an error
 	}()
-	n.client = ui.NewClient(answers, questions)
+	n.client = ui.NewClient(answers, questions, pods.MaxAnswer, stop)
 	return n.client
 }

@@ -85,6 +85,8 @@ func readQuestions(ctx context.Context, in io.Reader, questions chan<- question)
 type Client struct {
 	writing sync.Mutex // held while a question is written; answers can arrive meanwhile
 	out     io.Writer
+	limit   int    // of an answer, in bytes
+	end     func() // called when the stream has ended
 
 	mu      sync.Mutex
 	last    int
@@ -92,9 +94,10 @@ type Client struct {
 	closed  error // the reason why the stream has ended
 }
 
-// NewClient returns a Client that writes its questions to out and reads the answers from in.
-func NewClient(in io.Reader, out io.Writer) *Client {
-	c := &Client{out: out, waiting: map[int]chan answer{}}
+// NewClient returns a Client that writes its questions to out and reads the answers from in. An answer of more than limit bytes ends the
+// stream. When the stream has ended, the Client calls end.
+func NewClient(in io.Reader, out io.Writer, limit int, end func()) *Client {
+	c := &Client{out: out, limit: limit, end: end, waiting: map[int]chan answer{}}
 	go c.read(in)
 	return c
 }
@@ -154,10 +157,29 @@ func (c *Client) forget(id int) {
 	delete(c.waiting, id)
 }
 
+// bounded reads at most left bytes.
+type bounded struct {
+	in   io.Reader
+	left int
+	full error
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, b.full
+	}
+	n, err := b.in.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
 func (c *Client) read(in io.Reader) {
-	answers := json.NewDecoder(bufio.NewReader(in))
+	defer c.end()
+	source := &bounded{in: bufio.NewReader(in), full: fmt.Errorf("its answer is larger than %d MiB", c.limit>>20)}
+	answers := json.NewDecoder(source)
 	for {
 		var a answer
+		source.left = c.limit
 		err := answers.Decode(&a)
 		c.mu.Lock()
 		if err != nil {

@@ -148,7 +148,7 @@ func TestStream(t *testing.T) {
 		served <- Serve(t.Context(), in, out, echo{})
 		out.CloseWithError(errors.New("the pod was deleted"))
 	}()
-	c := NewClient(answers, questions)
+	c := NewClient(answers, questions, 1<<20, func() {})
 	slow, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	for range maxAtOnce - 1 {
@@ -209,8 +209,43 @@ func TestStreamThatSpeaksNonsense(t *testing.T) {
 	if err := Serve(t.Context(), strings.NewReader("help\n"), io.Discard, echo{}); err == nil {
 		t.Error("Serve accepts a line that is not a question")
 	}
-	c := NewClient(strings.NewReader(`unknown command "ui"`), io.Discard)
+	c := NewClient(strings.NewReader(`unknown command "ui"`), io.Discard, 1<<20, func() {})
 	if _, err := c.Answer(t.Context(), Question{Ask: "overview"}); err == nil {
 		t.Error("the Client accepts a line that is not an answer")
+	}
+}
+
+// TestStreamThatSaysTooMuch: an answer beyond the limit ends the stream with an error. Together, answers may be larger.
+func TestStreamThatSaysTooMuch(t *testing.T) {
+	const limit = 1 << 20
+	in, questions := io.Pipe()
+	answers, out := io.Pipe()
+	ended, written := make(chan struct{}), make(chan error, 1)
+	c := NewClient(answers, questions, limit, func() { close(ended) })
+	sizes := []int{limit / 2, limit / 2, limit / 2, limit / 2, 3 * limit}
+	go func() {
+		read := json.NewDecoder(in)
+		var err error
+		for _, size := range sizes {
+			var q question
+			if err = read.Decode(&q); err == nil {
+				_, err = fmt.Fprintf(out, `{"id":%d,"document":%q}`, q.ID, strings.Repeat("x", size))
+			}
+		}
+		written <- err
+	}()
+	for _, size := range sizes {
+		document, err := c.Answer(t.Context(), Question{Ask: "overview"})
+		if size < limit && (err != nil || len(document) < size) {
+			t.Fatalf("an answer of %d bytes: got %d bytes, %v", size, len(document), err)
+		}
+		if size > limit && (err == nil || !strings.Contains(err.Error(), "larger than 1 MiB")) {
+			t.Fatalf("an answer of %d bytes: got %d bytes, %v", size, len(document), err)
+		}
+	}
+	<-ended
+	_ = answers.Close() // as at the end of a command
+	if err := <-written; err == nil {
+		t.Error("the whole answer was read")
 	}
 }

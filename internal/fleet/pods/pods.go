@@ -35,8 +35,8 @@ import (
 const (
 	agentLabels    = "app.kubernetes.io/name=kube-ipvs"
 	agentContainer = "kube-ipvs"
-	// maxAnswer limits a node's output. The output of a node with 10,000 Services is a tenth of this limit.
-	maxAnswer = 64 << 20
+	// MaxAnswer limits a node's output. The output of a node with 10,000 Services is a tenth of this limit.
+	MaxAnswer = 64 << 20
 	maxErrors = 16 << 10
 	// maxMessages limits the lines on stderr that are kept beside a document.
 	maxMessages = 5
@@ -64,7 +64,7 @@ type Config struct {
 	// Skip is called with the nodes that are not queried because agents do not run there; it may be nil.
 	Skip func([]fleet.Skipped)
 
-	answerLimit int // for tests; maxAnswer if zero
+	answerLimit int // for tests; MaxAnswer if zero
 }
 
 // Ask calls take with the answer of each selected node, one at a time. It returns the number of nodes that it did not
@@ -243,7 +243,7 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 	}
 	ctx, cancel := context.WithTimeout(all, cfg.Timeout)
 	defer cancel()
-	most := cmp.Or(cfg.answerLimit, maxAnswer)
+	most := cmp.Or(cfg.answerLimit, MaxAnswer)
 	stdout, stderr := &limited{max: most, full: cancel}, &limited{max: maxErrors, full: func() {}}
 	err := cfg.run(ctx, client, pod, line, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 	status := 0

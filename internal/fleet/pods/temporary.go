@@ -176,7 +176,7 @@ func progress(pod *corev1.Pod) (status int, problem string, ended bool) {
 }
 
 func (cfg *Config) readLog(ctx context.Context, client kubernetes.Interface, q fleet.Question, answer *fleet.Answer) error {
-	most := int64(cmp.Or(cfg.answerLimit, maxAnswer))
+	most := int64(cmp.Or(cfg.answerLimit, MaxAnswer))
 	text, err := client.CoreV1().Pods(cfg.Namespace).GetLogs(answer.Pod, &corev1.PodLogOptions{Container: agentContainer, LimitBytes: &most}).DoRaw(ctx)
 	if err != nil {
 		return err

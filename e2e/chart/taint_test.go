@@ -2,11 +2,13 @@ package chart
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"helm.sh/helm/v4/pkg/chart/common/util"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,28 +35,51 @@ func (s *apiServer) testStartupTaint(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A new policy does not take effect immediately.
-	s.awaitDenial(t, agent, own, `{"metadata": {"labels": {"agent": "was-here"}}}`)
-	for _, c := range []struct{ node, patch string }{
-		{other, `{"spec": {"taints": [{"key": "example.com/mine", "effect": "NoSchedule"}]}}`},
-		{own, `{"spec": {"taints": null}}`},
-		{own, `{"spec": {"unschedulable": true}}`},
-		{own, `{"metadata": {"annotations": {"agent": "was-here"}}}`},
-		{own, `{"metadata": {"finalizers": ["agent/was-here"]}}`},
-		{own, `{"spec": {"providerID": "agent://was-here"}}`},
-	} {
-		if err := patch(t, agent, c.node, c.patch); err == nil || !strings.Contains(err.Error(), "an agent of kube-ipvs may") {
-			t.Errorf("patch of %s with %s: error %v, want that of the policy", c.node, c.patch, err)
-		}
-	}
+	s.awaitDenial(t, agent, own)
+	s.deniesOtherChanges(t, agent, own, other)
 	if _, err := of(t, other, agent).Remove(t.Context()); err == nil {
 		t.Error("the agent removed the taint from another node")
 	}
 	s.removesOnlyItsTaint(t, own, agent)
 }
 
+// deniesOtherChanges sends patches that also remove the taint, so that each is denied for its other change.
+func (s *apiServer) deniesOtherChanges(t *testing.T, agent *rest.Config, own, other string) {
+	t.Helper()
+	node, err := s.admin.CoreV1().Nodes().Get(t.Context(), own, metav1.GetOptions{}) // the API server has added a taint
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == startuptaint.Key })
+	if err := patch(t, agent, own, values{"spec": values{"taints": kept}}); err != nil {
+		t.Errorf("only the removal of the taint: %v", err)
+	}
+	const onlyThisTaint, onlyTaints = "may only remove the taint kube-ipvs.io/agent-not-ready", "may change only the taints of a node"
+	for _, c := range []struct{ node, change, want string }{
+		{other, "{}", "may change only its own node"},
+		{own, "spec: {taints: []}", onlyThisTaint},
+		{own, "spec: {taints: [{key: agent-was-here, effect: NoExecute}]}", onlyThisTaint},
+		{own, "spec: {unschedulable: true}", onlyTaints},
+		{own, "spec: {providerID: agent://was-here}", onlyTaints},
+		{own, "spec: {podCIDR: 192.0.2.0/24, podCIDRs: [192.0.2.0/24]}", onlyTaints},
+		{own, "metadata: {labels: {agent: was-here}}", onlyTaints},
+		{own, "metadata: {labels: {example.com/mine: null}}", onlyTaints},
+		{own, "metadata: {annotations: {agent: was-here}}", onlyTaints},
+		{own, "metadata: {finalizers: [agent/was-here]}", onlyTaints},
+		{own, "metadata: {ownerReferences: [{apiVersion: v1, kind: Node, name: other-node, uid: '0'}]}", onlyTaints},
+		{own, "metadata: {generateName: agent-was-here}", onlyTaints},
+		{own, "metadata: {selfLink: /agent/was/here}", onlyTaints},
+	} {
+		body := util.CoalesceTables(parse(t, c.change), values{"spec": values{"taints": kept}})
+		if err := patch(t, agent, c.node, body); err == nil || !strings.Contains(err.Error(), "an agent of kube-ipvs "+c.want) {
+			t.Errorf("%s, %s: error %v, want %q", c.node, c.change, err, c.want)
+		}
+	}
+}
+
 func (s *apiServer) createTainted(t *testing.T, name string) {
 	t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"example.com/mine": ""}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: startuptaint.Key, Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule},
 		{Key: startuptaint.Key, Value: "true", Effect: corev1.TaintEffectNoSchedule},
 	}}}
@@ -105,15 +130,20 @@ func of(t *testing.T, name string, config *rest.Config) *startuptaint.Node {
 }
 
 // patch patches a node in a dry run.
-func patch(t *testing.T, config *rest.Config, node, body string) error {
+func patch(t *testing.T, config *rest.Config, node string, body values) error {
 	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
 	options := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
-	_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), options)
+	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, text, options)
 	return err
 }
 
-func (s *apiServer) awaitDenial(t *testing.T, config *rest.Config, node, body string) {
+func (s *apiServer) awaitDenial(t *testing.T, config *rest.Config, node string) {
 	t.Helper()
+	body := parse(t, "metadata: {labels: {agent: was-here}}")
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		err := patch(t, config, node, body)
 		if err != nil && strings.Contains(err.Error(), "an agent of kube-ipvs may") {

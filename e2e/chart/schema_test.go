@@ -97,6 +97,7 @@ var refusedByTemplates = refused{
 	{"{extraArgs: [--metrics-bind-address=], metrics: {podMonitor: {enabled: true}}}", "--set metrics.bindAddress=0.0.0.0"},
 	{"kubeProxyConfig: {metricsBindAddress: '0.0.0.0:9999'}", `metrics.port is 10249, but metricsBindAddress is "0.0.0.0:9999"`},
 	{"metrics: {podMonitor: {enabled: true}}", "--set metrics.bindAddress=0.0.0.0"},
+	{"{config: {metricsBindAddress: null}, metrics: {podMonitor: {enabled: true}}}", "metrics are served on 127.0.0.1 only"},
 	{"metrics: {scrapeAnnotations: true}", "--set metrics.bindAddress=0.0.0.0"},
 	{"metrics: {bindAddress: 0.0.0.0, podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}", "enable one"},
 }
@@ -128,6 +129,10 @@ func TestValuesThatAreAccepted(t *testing.T) {
 		"{config: {metricsBindAddress: '0.0.0.0:10249'}, metrics: {podMonitor: {enabled: true}}}",
 		"apiServer: {host: 'fd00::1'}",
 		"updateStrategy: {type: OnDelete, rollingUpdate: null}",
+		"config:",
+		"config: {logging: }",
+		"kubeProxyConfig:",
+		"kubeProxyConfig: {logging: }",
 		"updateStrategy: {rollingUpdate: {maxUnavailable: 5}}",
 		"seLinuxOptions: {type: container_t}",
 		"tolerations: []",

@@ -19,6 +19,8 @@ func TestProbesFollowTheHealthAddress(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"{}", ":10256"},
 		{"config: {healthzBindAddress: ''}", ""},
+		{"config: {healthzBindAddress: null}", ":10256"},
+		{"kubeProxyConfig: {healthzBindAddress: null}", ":10256"},
 		{"kubeProxyConfig: {healthzBindAddress: ''}", ":10256"}, // in kube-proxy, an empty address means the default
 		{"extraArgs: ['--healthz-bind-address=']", ""},
 		{"extraArgs: [--healthz-port=0]", ""},

@@ -14,7 +14,7 @@ app.kubernetes.io/instance: {{ include "kube-ipvs.name" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
-{{- with merge dict (last .) $root.Values.commonLabels }}
+{{- with merge dict (last . | default dict) ($root.Values.commonLabels | default dict) }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -29,7 +29,7 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 
 {{- define "kube-ipvs.image" -}}
 {{- with .Values.image -}}
-{{ with $.Values.global.imageRegistry | default .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{ with ($.Values.global).imageRegistry | default .registry }}{{ . }}/{{ end }}{{ .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
@@ -37,7 +37,7 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 {{- /* The pull secrets of the release and of this chart, or nothing. Other charts write the global ones as names, too. */}}
 {{- define "kube-ipvs.pull-secrets" -}}
 {{- $all := list }}
-{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets }}
+{{- range concat ((.Values.global).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) }}
 {{- if kindIs "string" . }}{{ $all = append $all (dict "name" .) }}{{ else }}{{ $all = append $all . }}{{ end }}
 {{- end }}
 {{- if $all }}{{ uniq $all | toYaml }}{{ end }}
@@ -56,9 +56,11 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 The argument is a list: the root, the name of the field, the beginning of its flags, and the host to which the port flag belongs. */}}
 {{- define "kube-ipvs.server-address" -}}
 {{- $values := (index . 0).Values }}{{ $field := index . 1 }}{{ $flag := index . 2 }}{{ $host := index . 3 }}
-{{- $address := dig $field "default" $values.config | default "disabled" }}
+{{- /* The agent's own format disables a server with an empty address. Null is not set. */}}
+{{- $address := "default" }}{{ $set := index ($values.config | default dict) $field }}
+{{- if not (kindIs "invalid" $set) }}{{ $address = $set | default "disabled" }}{{ end }}
 {{- /* kube-proxy writes an empty address for its default. */}}
-{{- with dig $field "" $values.kubeProxyConfig }}{{ $address = . }}{{ end }}
+{{- with index ($values.kubeProxyConfig | default dict) $field }}{{ $address = . }}{{ end }}
 {{- if and (eq $flag "metrics") $values.metrics.bindAddress }}
 {{- $address = printf "%s:%v" $values.metrics.bindAddress $values.metrics.port }}
 {{- end }}
@@ -99,10 +101,10 @@ The argument is a list: the root, the name of the field, the beginning of its fl
 {{- /* The settings that the agent reads only when it starts, or nothing. */}}
 {{- define "kube-ipvs.restart-config" -}}
 {{- range $config := list .Values.config .Values.kubeProxyConfig }}
-{{- with pick $config "hostnameOverride" "clientConnection" "manifests" "dataPlane" "forward" "rules" "reserveNodePorts" "removeStartupTaint" "serviceProxyName" "statusSocket" "snapshot" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}
+{{- with pick ($config | default dict) "hostnameOverride" "clientConnection" "manifests" "dataPlane" "forward" "rules" "reserveNodePorts" "removeStartupTaint" "serviceProxyName" "statusSocket" "snapshot" "healthzBindAddress" "metricsBindAddress" "metrics" "enableProfiling" "oomScoreAdj" }}
 {{ toJson . }}
 {{- end }}
-{{- with dig "logging" "format" "" $config }}
+{{- with (($config).logging).format }}
 logging.format: {{ . }}
 {{- end }}
 {{- end }}
@@ -117,15 +119,15 @@ logging.format: {{ . }}
 {{- $texts := dict "summary" (include "kube-ipvs.alert-text" (list $alert.summary . $rule)) "description" $alert.description }}
 {{- with $rule.runbookURL }}{{ $_ := set $texts "runbook_url" (print . (lower $alert.alert)) }}{{ end }}
 {{- dict "alert" $alert.alert "expr" (include "kube-ipvs.alert-text" (list $expr . $rule)) "for" .for
-  "labels" (merge (dict "severity" .severity) $rule.additionalAlertLabels)
-  "annotations" (merge $texts $rule.additionalAlertAnnotations) | list | toYaml }}
+  "labels" (merge (dict "severity" .severity) ($rule.additionalAlertLabels | default dict))
+  "annotations" (merge $texts ($rule.additionalAlertAnnotations | default dict)) | list | toYaml }}
 {{- end }}
 {{- end }}
 {{- end }}
 
 {{- /* A text of an alert with the values of the alert and of the rule. The argument is a list of all three. */}}
 {{- define "kube-ipvs.alert-text" -}}
-{{- $alert := index . 1 }}{{ $rule := index . 2 }}{{ $label := $rule.clusterLabel }}
+{{- $alert := index . 1 }}{{ $rule := index . 2 }}{{ $label := $rule.clusterLabel | default "" }}
 {{- $clusters := $rule.clusters | default (printf "max_over_time((count by (%s) (up{job=\"kube-ipvs\"} == 1))[1d:10m])" $label) }}
 {{- first . | replace "<threshold>" (toString $alert.threshold) | replace "<wanted>" (toString $alert.wanted)
   | replace "<clusters>" (printf "count by (%s) (%s)" $label $clusters) | replace "<label>" $label

@@ -25,7 +25,7 @@
 {{- $name := splitList "/" (first .) }}
 {{- $proxy := lookup "apps/v1" "DaemonSet" (first $name) (last $name) }}
 {{- $nodes := dig "status" "desiredNumberScheduled" 0 $proxy | int }}
-{{- $divided := and (hasKey $.Values.nodeSelector "kube-ipvs.io/agent") (contains "kube-ipvs.io/agent" (dig "spec" "template" "spec" dict $proxy | toJson)) }}
+{{- $divided := and (hasKey ($.Values.nodeSelector | default dict) "kube-ipvs.io/agent") (contains "kube-ipvs.io/agent" (dig "spec" "template" "spec" dict $proxy | toJson)) }}
 {{- if and $nodes (not $divided) }}
 {{- $found = append $found (include "kube-ipvs.proxy-found" (list (index . 1) $nodes (printf "(DaemonSet %s)" (first .)) (last .))) }}
 {{- end }}

@@ -1,11 +1,15 @@
 package chart
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/startuptaint"
 )
 
 // TestAsADependency: another chart depends on this one, with a condition, and sets its values and the global ones.
@@ -55,13 +59,36 @@ hostPID: true
 	}
 }
 
+// TestTheTestRunsBesideAnAgent: `helm test` asks the agent of its own node, and some nodes have none.
+func TestTheTestRunsBesideAnAgent(t *testing.T) {
+	for name, v := range map[string]values{"default": {}, "eks": complete(t, "eks"), "take-over": presets(t, "kubeadm", "take-over"), "everything": parse(t, everything)} {
+		rel := mustRender(t, v)
+		test := only[*corev1.Pod](t, decode(t, rel.Hooks[0].Manifest))
+		agent := daemonSet(t, v)
+		if test.Spec.Affinity == nil || test.Spec.Affinity.PodAffinity == nil || test.Namespace != agent.Namespace {
+			t.Errorf("%s: the pod in namespace %s has the affinity %v, want one to the agents in namespace %s", name, test.Namespace, test.Spec.Affinity, agent.Namespace)
+			continue
+		}
+		want := []corev1.PodAffinityTerm{{LabelSelector: agent.Spec.Selector, TopologyKey: corev1.LabelHostname}}
+		if d := cmp.Diff(want, test.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution); d != "" {
+			t.Errorf("%s: affinity to pods (-want +got):\n%s", name, d)
+		}
+		// A node with the startup taint is not well yet.
+		tolerated := slices.DeleteFunc(agent.Spec.Template.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == startuptaint.Key })
+		if d := cmp.Diff(tolerated, test.Spec.Tolerations); d != "" {
+			t.Errorf("%s: tolerations (-want +got):\n%s", name, d)
+		}
+	}
+}
+
 // TestTheTestIsNoAgent: `helm test` starts a pod that the DaemonSet does not adopt and that monitoring does not scrape.
 func TestTheTestIsNoAgent(t *testing.T) {
 	rel := mustRender(t, values{})
 	if len(rel.Hooks) != 1 || !strings.Contains(rel.Hooks[0].Manifest, "kind: Pod") {
 		t.Fatalf("hooks: %+v", rel.Hooks)
 	}
-	if strings.Contains(rel.Hooks[0].Manifest, "app.kubernetes.io/name: kube-ipvs\n") || strings.Contains(rel.Hooks[0].Manifest, "app.kubernetes.io/instance") {
-		t.Errorf("the pod has labels of the agents:\n%s", rel.Hooks[0].Manifest)
+	labels := only[*corev1.Pod](t, decode(t, rel.Hooks[0].Manifest)).Labels
+	if _, has := labels["app.kubernetes.io/instance"]; has || labels["app.kubernetes.io/name"] == "kube-ipvs" {
+		t.Errorf("the pod has labels of the agents: %v", labels)
 	}
 }

@@ -236,6 +236,7 @@ func TestNotes(t *testing.T) {
 		"default":    {},
 		"take-over":  presets(t, "kubeadm", "take-over"),
 		"everything": parse(t, everything),
+		"monitored":  with(presets(t, "kubeadm"), parse(t, "metrics: {podMonitor: {enabled: true}}")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "testdata/notes-"+name+".golden.txt", mustRender(t, v).Info.Notes)

@@ -77,6 +77,11 @@ The argument is a list: the root, the name of the field, the beginning of its fl
 
 {{- define "kube-ipvs.metrics-address" }}{{ include "kube-ipvs.server-address" (list . "metricsBindAddress" "metrics" "127.0.0.1") }}{{ end }}
 
+{{- /* "true" if the values tell Prometheus to scrape the agents. */}}
+{{- define "kube-ipvs.scraped" -}}
+{{- with .Values.metrics }}{{ if or .podMonitor.enabled .serviceMonitor.enabled .service.enabled .scrapeAnnotations }}true{{ end }}{{ end }}
+{{- end }}
+
 {{- /* The options of a PodMonitor's or ServiceMonitor's endpoint. */}}
 {{- define "kube-ipvs.scrape" -}}
 - port: metrics

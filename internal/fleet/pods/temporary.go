@@ -214,8 +214,9 @@ func (cfg *Config) temporaryPod(node, command string, line []string) *corev1.Pod
 			Containers: []corev1.Container{{
 				Name: agentContainer, Image: cfg.Image, Command: line[:1], Args: line[1:],
 				SecurityContext: &corev1.SecurityContext{
-					RunAsUser: new(int64(0)), RunAsGroup: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
-					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}},
+					RunAsUser: new(int64(0)), RunAsGroup: new(int64(0)), Privileged: new(false), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}},
+					SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t", Level: "s0"},
 				},
 				VolumeMounts: []corev1.VolumeMount{
 					{Name: "sysctls", MountPath: "/host/proc/sys/net"}, {Name: "xtables-lock", MountPath: "/run/xtables.lock"},

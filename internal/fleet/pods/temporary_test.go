@@ -15,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -196,6 +199,40 @@ func noneLeft(t *testing.T, client kubernetes.Interface) {
 	left := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // a kubelet would delete these
 	if err != nil || len(left) != 0 {
 		t.Errorf("the command left %d pods behind, error %v", len(left), err)
+	}
+}
+
+// TestTemporaryPodsHaveTheRightsOfTheAgent compares a temporary pod with the agent's pods. The chart's tests keep this manifest up to date.
+func TestTemporaryPodsHaveTheRightsOfTheAgent(t *testing.T) {
+	file, err := os.Open("../../../charts/manifests/default.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	decoder := utilyaml.NewYAMLToJSONDecoder(file)
+	var agents appsv1.DaemonSet
+	for agents.Kind != "DaemonSet" {
+		agents = appsv1.DaemonSet{}
+		if err := decoder.Decode(&agents); err != nil {
+			t.Fatalf("%v; is there a DaemonSet?", err)
+		}
+	}
+	type rights struct {
+		HostNetwork, HostPID bool
+		DNSPolicy            corev1.DNSPolicy
+		Tolerations          []corev1.Toleration
+		Pod                  *corev1.PodSecurityContext
+		Container            *corev1.SecurityContext
+		Volumes              []corev1.Volume
+		VolumeMounts         []corev1.VolumeMount
+	}
+	of := func(s *corev1.PodSpec) rights {
+		c := s.Containers[0]
+		return rights{s.HostNetwork, s.HostPID, s.DNSPolicy, s.Tolerations, s.SecurityContext, c.SecurityContext, s.Volumes, c.VolumeMounts}
+	}
+	temporary := (&Config{Image: "x"}).temporaryPod("node-1", "cleanup", []string{"kube-ipvs", "cleanup"})
+	if d := cmp.Diff(of(&agents.Spec.Template.Spec), of(&temporary.Spec)); d != "" {
+		t.Errorf("rights (-agent +temporary pod):\n%s", d)
 	}
 }
 

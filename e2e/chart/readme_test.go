@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
 const readmeHead = `# kube-ipvs
@@ -45,7 +47,7 @@ func TestReadme(t *testing.T) {
 	for _, v := range documentedValues(t) {
 		fmt.Fprintf(&text, "| `%s` | `%s` | %s |\n", v.path, v.value, v.meaning)
 	}
-	golden(t, filepath.Join(chartDir, "README.md"), text.String())
+	goldentest.Compare(t, filepath.Join(chartDir, "README.md"), text.String())
 }
 
 func documentedValues(t *testing.T) []documented {

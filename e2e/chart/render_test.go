@@ -1,17 +1,14 @@
 package chart
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
@@ -19,9 +16,9 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "rewrite the plain manifests, the golden files and the chart's README")
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
+)
 
 const (
 	root      = "../.."
@@ -35,26 +32,6 @@ var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 
 // values override the chart's defaults.
 type values = map[string]any
-
-// golden compares a file with generated text, or rewrites it with -update.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; use `go test -update` to write it", err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s differs (-want +got); use `go test -update` to rewrite it:\n%s", file, d)
-	}
-}
 
 func load(t *testing.T) *chartv2.Chart {
 	t.Helper()
@@ -207,7 +184,7 @@ func TestPlainManifests(t *testing.T) {
 	for name, m := range plain(t) {
 		t.Run(name, func(t *testing.T) {
 			head := "# " + m.comment + "\n# Rendered from charts/kube-ipvs; docs/install.md describes the steps.\n"
-			golden(t, filepath.Join(plainDir, name+".yaml"), head+withoutHelm(mustRender(t, m.values).Manifest))
+			goldentest.Compare(t, filepath.Join(plainDir, name+".yaml"), head+withoutHelm(mustRender(t, m.values).Manifest))
 		})
 	}
 }
@@ -228,7 +205,7 @@ func withoutHelm(manifest string) string {
 
 func TestRenderOfEverything(t *testing.T) {
 	rel := mustRender(t, parse(t, everything))
-	golden(t, "testdata/everything.golden.yaml", rel.Manifest)
+	goldentest.Compare(t, "testdata/everything.golden.yaml", rel.Manifest)
 }
 
 func TestNotes(t *testing.T) {
@@ -239,7 +216,7 @@ func TestNotes(t *testing.T) {
 		"monitored":  with(presets(t, "kubeadm"), parse(t, "metrics: {podMonitor: {enabled: true}}")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden(t, "testdata/notes-"+name+".golden.txt", mustRender(t, v).Info.Notes)
+			goldentest.Compare(t, "testdata/notes-"+name+".golden.txt", mustRender(t, v).Info.Notes)
 		})
 	}
 }

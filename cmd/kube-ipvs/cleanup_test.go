@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/localports"
@@ -23,12 +26,12 @@ func TestLastSteps(t *testing.T) {
 	both := []string{link, ports}
 	refused := errors.New("read-only file system")
 	for name, c := range map[string]struct {
-		args             []string
-		err              error
-		toRemove, failed []string
+		args                      []string
+		err                       error
+		toRemove, removed, failed []string
 	}{
 		"dry run": {args: []string{"--dry-run"}, toRemove: both},
-		"run":     {},
+		"run":     {removed: both},
 		"failure": {err: refused, failed: both},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,16 +60,13 @@ func TestLastSteps(t *testing.T) {
 			if err := json.Unmarshal([]byte(out), &document); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			var removed, failed []string
-			if c.toRemove == nil && c.failed == nil {
-				removed = both
-			}
+			var failed []string
 			for _, f := range document.Failed {
 				if failed = append(failed, f.Operation); f.Error != refused.Error() {
 					t.Errorf("%s: %s", f.Operation, f.Error)
 				}
 			}
-			if !slices.Equal(document.ToRemove, c.toRemove) || !slices.Equal(document.Removed, removed) || !slices.Equal(failed, c.failed) {
+			if got := [][]string{document.ToRemove, document.Removed, failed}; !cmp.Equal(got, [][]string{c.toRemove, c.removed, c.failed}, cmpopts.EquateEmpty()) {
 				t.Errorf("%s%s", out, stderr)
 			}
 			if (status != 0) != (c.err != nil) || strings.Contains(stderr, "read-only") != (c.err != nil) {

@@ -91,9 +91,7 @@ func (m *Merger) Add(answer Answer) {
 	for _, f := range said.findings {
 		m.addFinding(node, f)
 	}
-	if !commands[m.q.Command].verdictInStatus && answer.ExitStatus != nil && *answer.ExitStatus != 0 && len(messages) > 0 {
-		m.addFinding(node, finding.New(finding.Warning, m.q.Command, fmt.Sprintf("failed with exit status %d", *answer.ExitStatus), messages, "resolve the problem shown above"))
-	}
+	m.addFailure(node, answer.ExitStatus, messages)
 	for _, what := range said.unchecked {
 		if add(m, m.unchecked, what, func() *nodeSet { return &nodeSet{} }) {
 			m.unchecked[what].add(node)
@@ -101,6 +99,13 @@ func (m *Merger) Add(answer Answer) {
 	}
 	if answer.ExitStatus != nil && worse(m.q.Command, *answer.ExitStatus, m.report.ExitStatus) {
 		m.report.ExitStatus = *answer.ExitStatus
+	}
+}
+
+// addFailure adds what a failed command wrote to stderr, unless its document contains the verdict.
+func (m *Merger) addFailure(node int, status *int, messages []string) {
+	if !commands[m.q.Command].verdictInStatus && status != nil && *status != 0 && len(messages) > 0 {
+		m.addFinding(node, finding.New(finding.Warning, m.q.Command, fmt.Sprintf("failed with exit status %d", *status), messages, "resolve the problem shown above"))
 	}
 }
 

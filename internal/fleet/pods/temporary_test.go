@@ -94,11 +94,7 @@ func TestTemporaryPods(t *testing.T) {
 	if err != nil || left != 0 || len(answers) != len(outcomes) {
 		t.Fatalf("%+v, %d, %v", answers, left, err)
 	}
-	for i, label := range withoutAgentLabels {
-		if len(skipped) != len(withoutAgentLabels) || skipped[i] != (fleet.Skipped{Label: label, Nodes: 1}) {
-			t.Errorf("skipped: %v", skipped)
-		}
-	}
+	mustSkip(t, skipped)
 	got := map[string]string{}
 	for _, a := range answers {
 		got[a.Node] = a.Error
@@ -125,6 +121,17 @@ func TestTemporaryPods(t *testing.T) {
 		t.Error(err)
 	}
 	noneLeft(t, client)
+}
+
+func mustSkip(t *testing.T, got []fleet.Skipped) {
+	t.Helper()
+	var want []fleet.Skipped
+	for _, label := range withoutAgentLabels {
+		want = append(want, fleet.Skipped{Label: label, Nodes: 1})
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("skipped: %v, want %v", got, want)
+	}
 }
 
 // createNodes creates the nodes, including some that must not be queried.

@@ -40,7 +40,7 @@ var withoutAgents = []struct {
 // withoutAgent returns the label that keeps agents off a node, or "".
 func withoutAgent(node *corev1.Node) string {
 	for _, exclusion := range withoutAgents {
-		if value, exists := node.Labels[exclusion.label]; exists && slices.Contains(exclusion.values, value) {
+		if value := node.Labels[exclusion.label]; slices.Contains(exclusion.values, value) {
 			return exclusion.label + "=" + value
 		}
 	}

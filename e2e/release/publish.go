@@ -33,11 +33,11 @@ func (p publication) steps() []step {
 	return []step{
 		{"verify", "check the files and their signatures with the public keys in the checkout", p.unsigned(), p.verify, true},
 		{"tag", "check that the tag is at the release's commit", p.untagged(), nil, true},
-		{"image", "push the image and its signatures to " + cmp.Or(p.image, "IMAGE"), p.unset("IMAGE", p.image), func() error {
-			if err := pushLayout(p.file("-image.tar"), p.image, p.login()); err != nil {
+		{"image", "push the image's signatures and the image to " + cmp.Or(p.image, "IMAGE"), p.unset("IMAGE", p.image), func() error {
+			if err := pushLayout(p.file("-image-signatures.tar"), p.image, p.login()); err != nil { // the image is never public without them
 				return err
 			}
-			return pushLayout(p.file("-image-signatures.tar"), p.image, p.login())
+			return pushLayout(p.file("-image.tar"), p.image, p.login())
 		}, false},
 		{"chart", "push the chart and Artifact Hub's metadata to " + charts, p.unset("CHARTS", p.charts), func() error {
 			if err := pushChart(p.chart(), charts, p.login()); err != nil {

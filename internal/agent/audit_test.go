@@ -230,6 +230,32 @@ func TestFailingAuditsStopNoChange(t *testing.T) {
 	})
 }
 
+// What a write that failed during an audit wrote is unknown, so the audit's sync writes nothing there. The node is not in the wanted state.
+func TestWriteFailsDuringAnAudit(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.fake.SlowAudits(10*time.Second, 1)
+		w.audit() // has just begun
+		w.fake.FailNext(kernel.KindServer, syscall.ENOBUFS)
+		w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
+		if r := w.lastReport(); r.Err == nil || r.Full {
+			t.Fatalf("the write did not fail during the audit: %+v", r)
+		}
+		w.takeReports()
+		w.sleep(10 * time.Second)
+		ended := w.takeReports()
+		if len(ended) == 0 || !ended[0].Full || ended[0].Complete() {
+			t.Errorf("the audit's sync counts as complete: %+v", ended)
+		}
+		w.sleep(20 * time.Second)
+		if r := w.lastReport(); !r.Complete() {
+			t.Errorf("the retry is not complete: %+v", r)
+		}
+		w.is()
+	})
+}
+
 // auditing is a kernel in which audits are slow. It calls read whenever one has just read the kernel.
 type auditing struct {
 	*kerneltest.Fake

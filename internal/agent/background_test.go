@@ -50,8 +50,8 @@ func TestWorkThatNeverEnds(t *testing.T) {
 	for what, told := range map[string]string{
 		"":      "",
 		"audit": "an audit has been running for",
-		"check": "quick checks: the latest run has been running for",
-		"walk":  "connection tracking: the latest run has been running for",
+		"check": "quick checks: the latest run began at ",
+		"walk":  "connection tracking: the latest run began at ",
 	} {
 		t.Run(what, func(t *testing.T) {
 			calmBubble(t, func(w *world) {
@@ -70,6 +70,9 @@ func TestWorkThatNeverEnds(t *testing.T) {
 				}
 				if told != "" && !strings.Contains(said, told) || told == "" && strings.Contains(said, "not ended") {
 					t.Errorf("after a quarter of an hour: %s", said)
+				}
+				if n := len(warnings(w, "has not ended")); n > 1 {
+					t.Errorf("%d warnings about one run", n)
 				}
 			})
 		})

@@ -29,8 +29,12 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	defer func() { s.report.Stages.Bootstrap = time.Since(begin) }()
 	p.compileFirst(s, first)
 	plan, err := p.planFull(ctx, a.reader.kernel, s)
-	if err != nil || len(p.known.State().Servers) > 0 || hasDeletion(plan) {
-		return // sealing the ledger would turn virtual servers that the agent should adopt into foreign ones
+	if err != nil {
+		return
+	}
+	if len(p.known.State().Servers) > 0 || hasDeletion(plan) {
+		p.known.Forget() // sealing the ledger would turn virtual servers that the agent should adopt into foreign ones
+		return
 	}
 	a.writer.apply(ctx, s, p, plan)
 }

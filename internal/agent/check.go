@@ -102,5 +102,9 @@ func (c *checks) problems(node string) []model.Problem {
 		"quick checks", fmt.Sprintf("changes by other programs are repaired only by full syncs, every %s", c.cfg.AuditInterval),
 		"allow the failed operation, or turn quick checks off with --ipvs-check-period=0",
 	}
-	return append(c.contests.Problems(node), c.job.problems(node, t)...)
+	all := c.contests.Problems(node)
+	if c.cfg.CheckInterval > 0 {
+		all = append(all, c.job.problems(node, t)...)
+	}
+	return all
 }

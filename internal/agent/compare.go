@@ -58,7 +58,7 @@ func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	s.unexplained = s.unexplained && !d.Moved
 	s.report.Leftovers = d.Leftovers
-	p.known.Refusals.Settle(d.Plan, nil)
+	p.known.Refusals.Settle(d.Plan, p.target, nil)
 	p.known.SetOurs(d.Ours)
 	p.suspects = diff.NewSuspects(p.target, p.known.State(), d.Ours)
 }
@@ -97,7 +97,7 @@ func (p *planner) planTouched(ctx context.Context, k Kernel, s *syncRun) (diff.P
 	if err != nil {
 		return diff.Plan{}, err
 	}
-	p.known.Refusals.Settle(d.Plan, s.touched)
+	p.known.Refusals.Settle(d.Plan, p.target, s.touched)
 	return d.Plan, nil
 }
 

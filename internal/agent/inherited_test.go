@@ -1,13 +1,17 @@
 package agent_test
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -62,6 +66,44 @@ func TestFirstListLacksMostServices(t *testing.T) {
 			})
 		})
 	}
+}
+
+// failsSecondRead fails once, between the bootstrap Services and all others.
+type failsSecondRead struct {
+	*kerneltest.Fake
+	reads int
+}
+
+func (k *failsSecondRead) Read(ctx context.Context) (*kernel.State, error) {
+	if k.reads++; k.reads == 2 {
+		return nil, syscall.EBUSY
+	}
+	return k.Fake.Read(ctx)
+}
+
+func TestFirstListLacksMostServicesWithoutTheDevice(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		before := compiletest.Many(20, 2)
+		maps.Copy(before, all(clusterDNS()))
+		w.services = before
+		w.start()
+		w.stop()
+		servers := len(w.fake.State().Servers)
+		w.damage(func(f *kerneltest.Fake) error { return f.DelDevice() })
+		k := &failsSecondRead{Fake: w.fake}
+		w.kernel, w.services = k, maps.Clone(before)
+		for id := range compiletest.Many(18, 2) {
+			delete(w.services, id)
+		}
+		w.start()
+		w.sleep(5 * time.Second)
+		if k.reads < 3 {
+			t.Fatalf("%d reads", k.reads)
+		}
+		if after := w.fake.State().Servers; len(after) < servers {
+			t.Errorf("%d of %d virtual servers remain", len(after), servers)
+		}
+	})
 }
 
 func TestFirstListFillsUp(t *testing.T) {

@@ -77,6 +77,39 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 	})
 }
 
+// The Problem of a refused object belongs to the Service that wants the object now.
+func TestRefusedObjectOfAnotherService(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.fake.Refuse(func(op kernel.Op) error {
+			if s, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && s.Key.Addr.Addr().String() == "203.0.113.9" {
+				return syscall.EINVAL
+			}
+			return nil
+		})
+		first, second := balanced(web("10.244.0.1"), "203.0.113.9"), balanced(compiletest.Service("later", "10.96.0.2", "10.244.0.2"), "203.0.113.9")
+		second.Created = compiletest.Epoch.AddDate(1, 0, 0)
+		w.put(first, second)
+		w.start()
+		refused := func(id model.ServiceID) bool {
+			for _, r := range slices.Backward(w.takeReports()) {
+				if p, reported := r.Problems[id]; reported {
+					return strings.Contains(fmt.Sprint(p), "the kernel refuses it")
+				}
+			}
+			return false
+		}
+		if !refused(webID) {
+			t.Fatal("the first Service has no Problem")
+		}
+		w.remove(webID.Name)
+		reports := w.takeReports()
+		last := reports[len(reports)-1].Problems
+		if p := fmt.Sprint(last[second.ID]); len(last[webID]) > 0 || !strings.Contains(p, "the kernel refuses it") {
+			t.Errorf("the deleted Service has the Problems %v, the one that took the address has %s", last[webID], p)
+		}
+	})
+}
+
 // The agent retries with exponential backoff. A refusal never causes a read of the kernel.
 func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	calmBubble(t, func(w *world) {

@@ -75,5 +75,5 @@ func (r *Report) rulesComplete() bool {
 			return false
 		}
 	}
-	return r.Applied() && len(r.rulesErr) == 0
+	return r.Full && len(r.rulesErr) == 0
 }

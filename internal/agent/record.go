@@ -56,7 +56,7 @@ func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	e.Seconds = r.Duration.Seconds()
 	e.Stages = view.StageSeconds{
 		Waited: r.Waited.Seconds(), Gather: r.Stages.Gather.Seconds(), Bootstrap: r.Stages.Bootstrap.Seconds(),
-		Compile: (r.Stages.Compile - r.Stages.Gather).Seconds(), Plan: r.Stages.Plan.Seconds(), Apply: r.Stages.Apply.Seconds(),
+		Compile: max(0, r.Stages.Compile-r.Stages.Gather).Seconds(), Plan: r.Stages.Plan.Seconds(), Apply: r.Stages.Apply.Seconds(),
 	}
 	to.Add(e)
 }

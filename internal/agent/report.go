@@ -19,9 +19,10 @@ import (
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
-	Full     bool
-	Kind     view.SyncKind
-	Causes   []view.Cause
+	// Full is true if the sync compared everything with the kernel.
+	Full   bool
+	Kind   view.SyncKind
+	Causes []view.Cause
 	// Waited is how long the first change from the source waited.
 	Waited time.Duration
 	// Drift counts the differences that an audit found although all writes succeeded and nothing changed in the cluster.
@@ -78,7 +79,9 @@ type Report struct {
 	Waiting error
 	// Interrupted is true if the sync left part of its plan for the next sync, because other changes were waiting.
 	Interrupted bool
-	Stuck       []kernel.StuckError
+	// Withheld is true if writes failed while an audit was reading. What they wrote is unknown, so only the next audit corrects it.
+	Withheld bool
+	Stuck    []kernel.StuckError
 	// rulesErr contains the errors from reading the rules. Err includes them.
 	rulesErr  kernel.RulesError
 	rulesRead bool
@@ -177,12 +180,10 @@ func (r *Report) firstUnfinished() error {
 	return nil
 }
 
-// Applied reports whether a full sync applied its plan, perhaps with failures. An error without results may have ended the sync before it
-// applied anything.
-func (r *Report) Applied() bool { return r.Full && (r.Err == nil || len(r.Results) > 0) }
-
 // Complete reports whether the kernel was in the wanted state after a full sync.
-func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
+func (r *Report) Complete() bool {
+	return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted && !r.Withheld
+}
 
 func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))

@@ -61,6 +61,7 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	planned := time.Now()
 	r.Stages.Plan = planned.Sub(compiled)
 	if err != nil {
+		r.Full = false
 		a.postpone(s)
 		return diff.Plan{}, errors.Join(err, failed.err())
 	}

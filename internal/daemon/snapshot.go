@@ -123,7 +123,7 @@ func (s *snapshot) run(ctx context.Context) {
 
 // observe follows whether the agent serves what the source delivers.
 func (s *snapshot) observe(r *agent.Report) {
-	if s != nil && r.Applied() {
+	if s != nil && r.Full {
 		s.accepted.Store(true)
 	}
 }

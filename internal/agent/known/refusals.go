@@ -70,13 +70,13 @@ func (r *Refusals) note(now time.Time, op kernel.Op, err error, w *diff.Target) 
 	id := identityOf(op.Object)
 	entry := r.byObject[id]
 	if entry == nil {
-		entry = &refusal{owners: ownersOf(op, w)}
+		entry = &refusal{}
 		r.byObject[id] = entry
 	}
 	entry.op, entry.err = op, err
 	entry.tries++
 	entry.wait(now)
-	r.change(entry)
+	r.own(entry, w)
 }
 
 func (e *refusal) wait(now time.Time) {
@@ -98,6 +98,13 @@ func (r *Refusals) change(entry *refusal) {
 	for _, id := range entry.owners {
 		r.changed[id] = struct{}{}
 	}
+}
+
+// own gives the Problem to the Services that want the object now. They may not be those that wanted it at the first refusal.
+func (r *Refusals) own(entry *refusal, w *diff.Target) {
+	r.change(entry)
+	entry.owners = ownersOf(entry.op, w)
+	r.change(entry)
 }
 
 func (r *Refusals) succeeded(object kernel.Object) {
@@ -181,7 +188,7 @@ func isTouched(op kernel.Op, touched *want.Touched) bool {
 
 // Settle drops refusals of objects that are no longer wanted, because the plan has no operation for them. touched
 // contains the objects that the plan compares; nil means all.
-func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
+func (r *Refusals) Settle(plan diff.Plan, w *diff.Target, touched *want.Touched) {
 	if len(r.byObject) == 0 {
 		return
 	}
@@ -190,7 +197,12 @@ func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 		planned[identityOf(op.Object)] = struct{}{}
 	}
 	for id, entry := range r.byObject {
-		if _, exists := planned[id]; !exists && (touched == nil || isTouched(entry.op, touched)) {
+		if touched != nil && !isTouched(entry.op, touched) {
+			continue
+		}
+		if _, exists := planned[id]; exists {
+			r.own(entry, w)
+		} else {
 			r.forget(id)
 		}
 	}

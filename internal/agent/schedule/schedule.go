@@ -35,7 +35,7 @@ const burst = 10
 type Schedule struct {
 	Intervals
 
-	// auditAt is zero until a sync has ended. distance is the interval that auditAt is based on.
+	// distance is the interval that auditAt is based on, and zero until a sync has ended.
 	auditAt  time.Time
 	distance time.Duration
 	// retryAt is zero if the last sync succeeded.
@@ -72,7 +72,7 @@ func (s *Schedule) Begin(now time.Time) {
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
 // Started reports whether a sync has ended.
-func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
+func (s *Schedule) Started() bool { return s.distance > 0 }
 
 // Retrying reports whether a failed sync is waiting for its retry.
 func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
@@ -119,7 +119,7 @@ func (s *Schedule) distanceAfter(o Outcome) time.Duration {
 
 // Finish schedules the next audit and the retry.
 func (s *Schedule) Finish(o Outcome) {
-	if o.Full || !s.Started() { // the first sync may fail before it reads the kernel
+	if o.Full {
 		s.distance = s.distanceAfter(o)
 		s.auditAt = o.Started.Add(s.distance)
 		if !s.next.IsZero() && s.next.Before(s.auditAt) {

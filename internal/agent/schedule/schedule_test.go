@@ -19,9 +19,11 @@ func (s *Schedule) finish(at time.Time, full, failed bool) {
 
 func TestFirstSyncReads(t *testing.T) {
 	s := newSchedule()
+	s.AuditNow(start) // after a reload
 	if !s.ReadDue(start) || s.Started() {
 		t.Errorf("a read is due: %t, started: %t", s.ReadDue(start), s.Started())
 	}
+	s.Read(start)
 	s.finish(start, true, false)
 	if s.ReadDue(after(time.Minute-1)) || !s.ReadDue(after(time.Minute)) {
 		t.Error("the next read must be due after the audit interval")

@@ -206,6 +206,9 @@ func TestCompileTimeIsBounded(t *testing.T) {
 		if n > 30*float64(size) {
 			t.Errorf("%s: %.0f allocations for %d parts", name, n, size)
 		}
+		if n := c.Rejected(svc.ID); n > 16 {
+			t.Errorf("%s: %d problems are kept", name, n)
+		}
 	}
 }
 

@@ -66,6 +66,9 @@ func (c *Cluster) Remembered() int {
 	return len(c.asking) + len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
 }
 
+// Rejected counts the problems that the Cluster keeps for the rejected parts of a Service.
+func (c *Cluster) Rejected(id model.ServiceID) int { return len(c.services[id].rejected) }
+
 // UnsettledOfAll lists what Unsettled should list.
 func (c *Cluster) UnsettledOfAll() (unsettled []FrontendKey) {
 	for _, s := range c.services {

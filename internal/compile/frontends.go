@@ -122,10 +122,19 @@ func problem(svc *model.Service, field, value, reason, remedy string) model.Prob
 // maxProblems limits the Problems of one Service, because each is a log line and may become an Event.
 const maxProblems = 16
 
-func clip(svc *model.Service, problems []model.Problem) []model.Problem {
-	if len(problems) <= maxProblems {
-		return problems
+// firstOf returns the first problems in their order, without duplicates, and counts the others.
+func firstOf(problems []model.Problem) (first []model.Problem, more int) {
+	slices.SortFunc(problems, model.Problem.Compare)
+	problems = slices.Compact(problems)
+	n := min(len(problems), maxProblems)
+	return slices.Clone(problems[:n]), len(problems) - n
+}
+
+// listed returns the problems of a Service that are shown. unlisted counts problems that are already omitted.
+func listed(svc *model.Service, problems []model.Problem, unlisted int) []model.Problem {
+	first, more := firstOf(problems)
+	if more += unlisted; more > 0 {
+		first = append(first, problem(svc, "", "", fmt.Sprintf("%d more problems like these", more), ""))
 	}
-	more := problem(svc, "", "", fmt.Sprintf("%d more problems like these", len(problems)-maxProblems), "")
-	return append(slices.Clone(problems[:maxProblems]), more)
+	return first
 }

@@ -22,10 +22,12 @@ type HealthPort struct {
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	here := map[inet.Family]map[netip.Addr]struct{}{}
 	for _, slice := range svc.Slices {
+		if !n.serves(slice.Family) || !hasFamily(svc, slice.Family) || len(slice.Ports) == 0 {
+			continue
+		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if !isOn(e, n.NodeName) || !e.Ready || !n.serves(slice.Family) || refused[e.Addr] != nil ||
-				n.weight(svc, e) == 0 {
+			if !isOn(e, n.NodeName) || !e.Ready || refused[e.Addr] != nil || n.weight(svc, e) == 0 {
 				continue
 			}
 			if here[slice.Family] == nil {

@@ -133,6 +133,9 @@ func (c *Cluster) learnListeners(listeners kernel.Listeners) {
 	}
 	c.node.listeners = maps.Clone(listeners)
 	c.affects(func(svc *model.Service) bool {
+		if _, asks := c.asking[svc.ID]; !asks {
+			return false
+		}
 		_, atNode, waits := c.node.unsettled(svc)
 		return atNode || waits
 	})

@@ -105,7 +105,7 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 		refusal{"the Node object " + name + " also has this address, so this node cannot use it to reach that node", "use " + validAddress[f.kind]},
 		yields, f.key.Addr.Addr().String(),
 	}
-	role, ofNetwork := n.network[f.key.Addr.Addr()]
+	role, ofNetwork := n.networkNeeds(f.kind, f.key.Addr.Addr())
 	switch {
 	case f.kind == clusterIP:
 		o.force = warns
@@ -228,6 +228,13 @@ var nodePortUses = map[uint16]string{
 	10259: "the scheduler",
 }
 
+// networkNeeds returns why this node needs an address, such as its gateway's, and whether a Service must therefore not have it. A nameserver may be
+// a Service of this cluster, and no tenant can choose its ClusterIP or load balancer address.
+func (n *nodeContext) networkNeeds(kind frontendKind, a netip.Addr) (kernel.NetworkRole, bool) {
+	role, needed := n.network[a]
+	return role, needed && (role.Kind != kernel.Nameserver || kind == externalIP)
+}
+
 // checkServiceAddress returns why a Service cannot have an address on this node, or nil if it can.
 func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refusal {
 	if kind == externalIP {
@@ -241,10 +248,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	if err := inet.CheckUnicast(a); err != nil {
 		return reject("%v", err)
 	}
-	role, ofNetwork := n.network[a]
-	if role.Kind == kernel.Nameserver && kind != externalIP {
-		ofNetwork = false // DNS may be a Service of this cluster, and no tenant can choose its ClusterIP or load balancer address
-	}
+	role, ofNetwork := n.networkNeeds(kind, a)
 	noNode := n.otherNodes[a] == "" && !n.own(a)
 	switch {
 	case ofNetwork && (kind == clusterIP || noNode):

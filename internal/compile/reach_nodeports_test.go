@@ -27,6 +27,29 @@ func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Servi
 	return svc
 }
 
+// A load balancer must not send clients to a node whose only endpoints the Service cannot use.
+func TestHealthChecksCountUsableEndpoints(t *testing.T) {
+	for name, change := range map[string]func(*model.EndpointSlice){
+		"usable": nil,
+		"another family": func(s *model.EndpointSlice) {
+			s.Family, s.Endpoints[0].Addr = inet.IPv6, netip.MustParseAddr("fd00:10:244::1")
+		},
+		"no ports": func(s *model.EndpointSlice) { s.Ports = nil },
+	} {
+		svc := withHealthPort("web", "10.96.0.1", 32000, 0)
+		svc.Slices[0].Endpoints[0].Node = compiletest.Node
+		want := 1
+		if change != nil {
+			change(svc.Slices[0])
+			want = 0
+		}
+		c := compiletest.Cluster(compiletest.Config(), services{svc.ID: svc}, home)
+		if got := c.HealthPort(svc.ID); got.Local != want || got.Port != 32000 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // toldOnly reports whether the Service has exactly one Problem, with this field and reason. If the reason is empty, it
 // must have none.
 func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool {

@@ -338,6 +338,9 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 	for i, name := range []string{"dns", "web", "db"} {
 		svc := compiletest.Service(name, fmt.Sprintf("10.96.1.%d", i+1), fmt.Sprintf("10.244.0.%d", i+1), "10.244.7.7")
 		svc.LoadBalancerIPs, svc.ExternalIPs = addrs(fmt.Sprintf("203.0.113.%d", i+1)), addrs(fmt.Sprintf("198.18.0.%d", i+1), "192.0.2.1")
+		if name == "dns" {
+			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, addrs(reserved["link"]...)[1]) // the nodes' nameserver
+		}
 		svc.Ports[0].Port += uint16(i)
 		ordinary[svc.ID] = svc
 	}

@@ -16,6 +16,8 @@ type Compiled struct {
 	// be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
+	// unlisted counts the further problems like those in rejected.
+	unlisted int
 	// atNodes contains the keys of external IPs at addresses of nodes and pods, and in the node's networks, whether or
 	// not they are admitted.
 	atNodes []kernel.ServerKey
@@ -48,7 +50,8 @@ type Compiled struct {
 func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 	c := frontendsOf(svc, n)
 	wide, problems := n.nodeWideClaims(svc)
-	c.service, c.allPorts, c.rejected = svc, allPortsFrontends(svc, c.frontends, n), slices.Concat(c.rejected, problems)
+	c.service, c.allPorts = svc, allPortsFrontends(svc, c.frontends, n)
+	c.rejected, c.unlisted = firstOf(slices.Concat(c.rejected, problems))
 	c.frontends = slices.Concat(groupByPort(c.frontends)...)
 	c.wide = append(wide, n.widerClaims(c.frontends)...)
 	return &c
@@ -61,7 +64,7 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 	refused := refusedEndpoints(lists.unchecked(claims.lists), n)
 	c := &Compiled{
 		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, wide: claims.wide,
-		rejected: claims.rejected, atNodes: claims.atNodes, overShare: claims.overShare,
+		rejected: claims.rejected, unlisted: claims.unlisted, atNodes: claims.atNodes, overShare: claims.overShare,
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.mode, c.node, c.refusedEndpoints = n.Mode, n.NodeName, refused
@@ -75,8 +78,9 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 		c.problems = append(c.problems, unservedProblems(svc, group[0].port, group[0].key.Family(), eps, &ready)...)
 		c.noLocal = append(c.noLocal, policiesWithoutLocal(svc, group, eps)...)
 		for _, f := range group {
-			owner, s := winner(f.key), virtualServer(svc, f, eps, n)
-			c.decisions = append(c.decisions, decisionOf(svc, f, eps, owner, s.Server))
+			owner := winner(f.key)
+			s, guard := virtualServer(svc, f, eps, n)
+			c.decisions = append(c.decisions, decision{owner, guard, s.Scheduler, s.Flags})
 			if owner != svc.ID {
 				c.problems = append(c.problems, n.claimProblem(svc, f, owner))
 				continue
@@ -95,8 +99,7 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 	for i := range c.fragment {
 		c.size += len(c.fragment[i].Destinations) + len(c.fragment[i].Members)
 	}
-	slices.SortFunc(c.problems, model.Problem.Compare)
-	c.problems = clip(svc, slices.Compact(c.problems))
+	c.problems = listed(svc, c.problems, c.unlisted)
 	slices.SortFunc(c.noLocal, NoLocal.compare)
 	c.noLocal = slices.Compact(c.noLocal)
 	if len(lists.sorted) > 0 {

@@ -28,7 +28,7 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 	}
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
-			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
+			if n.ignores(svc, addr) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
@@ -59,6 +59,11 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 	}
 	c.rejected, c.overShare = rejected, left.overShare
 	return c
+}
+
+// ignores reports whether another agent, or none, serves an address.
+func (n *nodeContext) ignores(svc *model.Service, addr netip.Addr) bool {
+	return !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr)
 }
 
 func frontendsAt(svc *model.Service, ports []int, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
@@ -207,7 +212,7 @@ func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, at
 	left, _ := admitPorts(svc, n)
 	for _, group := range addressGroups(svc) {
 		for _, addr := range group.addrs {
-			if !n.ofANode(group.kind, addr) || left.takeAddress(svc, group.kind, inet.FamilyOf(addr)) != nil {
+			if n.ignores(svc, addr) || !n.ofANode(group.kind, addr) || left.takeAddress(svc, group.kind, inet.FamilyOf(addr)) != nil {
 				continue
 			}
 			for _, f := range frontendsAt(svc, left.ports, n, group.kind, addr, group.field) {

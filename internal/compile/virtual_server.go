@@ -11,11 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeContext) want.Server {
+// virtualServer also returns the set that rejects or drops some clients' new connections to the frontend, if any.
+func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeContext) (s want.Server, guard *setRef) {
 	chosen, guard := choose(svc, f.kind, eps)
 	chosen.balance(svc, eps.all, n)
 	ds := chosen.destinations
-	s := want.Server{
+	s = want.Server{
 		Server:       serverConfig(svc, f.key, chosen.scheduler, n),
 		Alike:        chosen.alike,
 		Unbound:      f.ownAddress,
@@ -49,7 +50,7 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 	for _, e := range eps.own {
 		s.Members = append(s.Members, hairpin.self(e.Addr, s.Key.Protocol))
 	}
-	return s
+	return s, guard
 }
 
 // choose picks a frontend's endpoints by the Service's traffic policies, and returns its guard, if any.
@@ -106,14 +107,9 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 // decision contains the results that depend on more than the Service itself.
 type decision struct {
 	winner    model.ServiceID
-	guard     *setRef // set that drops some clients' new connections to the frontend: noLocal, insideOnly or nil
+	guard     *setRef
 	scheduler string
 	flags     uint32
-}
-
-func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.ServiceID, server kernel.Server) decision {
-	_, guard := choose(svc, f.kind, eps)
-	return decision{winner: winner, guard: guard, scheduler: server.Scheduler, flags: server.Flags}
 }
 
 // NoLocal is a traffic policy that is Local although all ready endpoints of a family are on other nodes.

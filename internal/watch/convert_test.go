@@ -203,7 +203,7 @@ var sliceCases = []struct {
 				},
 			}
 		},
-		want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving@n1@z1@other/p 10.244.1.7+serving+terminating@default/q 10.244.1.8",
+		want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving@n1@z1@other/p 10.244.1.7+serving+terminating@default/q 10.244.1.8+serving",
 	},
 	{
 		name: "hints",

@@ -127,10 +127,9 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 
 // Missing conditions get the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
-	ready := orElse(spec.Conditions.Ready, true)
 	return model.Endpoint{
-		Ready:       ready,
-		Serving:     orElse(spec.Conditions.Serving, ready),
+		Ready:       orElse(spec.Conditions.Ready, true),
+		Serving:     orElse(spec.Conditions.Serving, true),
 		Terminating: orElse(spec.Conditions.Terminating, false),
 		Node:        c.names.optional(spec.NodeName),
 		Zone:        c.names.optional(spec.Zone),

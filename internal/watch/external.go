@@ -37,6 +37,21 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Ad
 	return ips, ranges
 }
 
+// outsideRanges removes the addresses that are also a load balancer's, because source ranges apply only to those.
+func outsideRanges(external []netip.Addr, svc *v1.Service) []netip.Addr {
+	if len(external) == 0 || len(svc.Spec.LoadBalancerSourceRanges) == 0 || svc.Spec.Type != v1.ServiceTypeLoadBalancer {
+		return external
+	}
+	restricted := map[netip.Addr]struct{}{}
+	for _, ip := range ingressIPs(svc, &Problems{}) {
+		restricted[ip] = struct{}{}
+	}
+	return slices.DeleteFunc(external, func(a netip.Addr) bool {
+		_, exists := restricted[a]
+		return exists
+	})
+}
+
 // ingressIPs returns the load balancer addresses that are still the destination of packets when they reach a node. Packets from a load
 // balancer with ipMode Proxy have the node's address as their destination. Pods must also send their packets through such a load
 // balancer.

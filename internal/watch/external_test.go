@@ -140,6 +140,27 @@ var loadBalancerCases = []serviceCase{
 		},
 	},
 	{
+		name: "ranges also restrict a load balancer's address among the external IPs",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.LoadBalancerSourceRanges, s.Spec.ExternalIPs = []string{"10.0.0.0/8"}, []string{"203.0.113.9", "198.51.100.7", "::ffff:203.0.113.9"}
+		},
+		want: "default/web [10.96.0.10] http=80/tcp@30080 external=[198.51.100.7] balancer=[203.0.113.9] from=[10.0.0.0/8]",
+	},
+	{
+		name: "only malformed ranges, and an address that is also an external IP",
+		change: func(s *v1.Service) {
+			balanced(s)
+			s.Spec.LoadBalancerSourceRanges, s.Spec.ExternalIPs = []string{"10.0.0.1"}, []string{"203.0.113.9"}
+		},
+		want: "default/web [10.96.0.10] http=80/tcp@30080",
+		problems: []string{
+			`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.1": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
+			`Service default/web: spec.loadBalancerSourceRanges: has no valid CIDR of the family of [203.0.113.9]. These addresses are not served, ` +
+				`because without a range they would be open to every client; correct the range`,
+		},
+	},
+	{
 		name: "the only range of one family malformed",
 		change: func(s *v1.Service) {
 			everythingExternal(s)

@@ -57,7 +57,7 @@ func (c converter) service(svc *v1.Service, origin string) *Record {
 		// Use UTC, so that the same instant in two time zones gives equal values.
 		UID: string(svc.UID), Created: svc.CreationTimestamp.UTC(),
 		ClusterIPs:      clusterIPs(svc, p),
-		ExternalIPs:     externalIPs(svc, p),
+		ExternalIPs:     outsideRanges(externalIPs(svc, p), svc),
 		InternalLocal:   svc.Spec.InternalTrafficPolicy != nil && isLocal("spec.internalTrafficPolicy", *svc.Spec.InternalTrafficPolicy, p),
 		ExternalLocal:   externalLocal,
 		HealthCheckPort: healthCheckPort(svc, kind == v1.ServiceTypeLoadBalancer && externalLocal, p),

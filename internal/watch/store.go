@@ -219,11 +219,9 @@ func (s *Store) put(r *Record) {
 	switch r.kind {
 	case model.KindService:
 		s.counts.Services++
-		s.counts.ServicesPending++
 		s.putService(model.ServiceID{Namespace: r.Namespace, Name: r.Name}, r.Service)
 	case model.KindEndpointSlice:
 		s.counts.Endpoints++
-		s.counts.EndpointsPending++
 		s.putSlice(r)
 	case model.KindNode:
 		s.putNode(r.Name, r.Node)
@@ -244,6 +242,7 @@ func (s *Store) putService(id model.ServiceID, svc *model.Service) {
 		return
 	}
 	e.service = svc
+	s.counts.ServicesPending++
 	s.markDirty(id, e)
 }
 
@@ -254,6 +253,7 @@ func (s *Store) putSlice(r *Record) {
 		id := model.ServiceID{Namespace: r.Namespace, Name: before}
 		delete(s.owners, key)
 		s.services[id].removeSlice(r.Name)
+		s.counts.EndpointsPending++
 		s.markDirty(id, s.services[id])
 	}
 	if r.Slice == nil {
@@ -269,6 +269,7 @@ func (s *Store) putSlice(r *Record) {
 		s.yieldTo(r.Slice)
 	}
 	if e.setSlice(r.Slice) {
+		s.counts.EndpointsPending++
 		s.markDirty(r.owner, e)
 		s.addTrigger(r)
 	}

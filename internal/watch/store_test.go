@@ -151,6 +151,9 @@ func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
 		t.Errorf("irrelevant updates caused a signal: %+v", s.Take())
 	default:
 	}
+	if c := s.Counts(); c.ServicesPending > 0 || c.EndpointsPending > 0 {
+		t.Errorf("irrelevant updates are pending: %+v", c)
+	}
 	if got := s.Take(); got.Services != nil || got.Problems != nil || got.Nodes != nil {
 		t.Errorf("got %+v", got)
 	}

@@ -105,8 +105,12 @@ func (d *Drawer) conditions() discovery.EndpointConditions {
 		return conditions(false, false, false)
 	case n < 88:
 		return conditions(false, true, true)
-	case n < 96:
+	case n < 94:
 		return conditions(false, false, true)
+	case n < 97:
+		e := conditions(false, true, one(d, false, true))
+		e.Serving = nil // unset means serving
+		return e
 	}
 	return conditions(true, true, true) // as with publishNotReadyAddresses
 }

@@ -31,8 +31,9 @@ func newSource(conn *net.TCPConn) *source {
 	return s
 }
 
-// most is how much data a pipe takes at once.
-const most = 1 << 20
+// most is how much data a pipe takes at once: the default size of a pipe. Data in a pipe does not count against the limits of sockets, so a client
+// that does not read would hold more memory with a larger one.
+const most = 64 << 10
 
 // piece is how much data is copied at once if no pipe can be used.
 const piece = 32 << 10

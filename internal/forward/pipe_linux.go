@@ -19,7 +19,6 @@ func takePipe() (*pipe, error) {
 	if err := unix.Pipe2(ends, unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, err
 	}
-	_, _ = unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, most) // if it fails, the pipe is smaller
 	return &pipe{ends[0], ends[1]}, nil
 }
 

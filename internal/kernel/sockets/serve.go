@@ -5,15 +5,18 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/forward/virtual"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// serve opens, changes or closes a port. Open TCP connections of a closed port continue.
+// serve opens, changes or closes a port. Open TCP connections of a closed port continue, but UDP flows and the records of session affinity end.
+// A UDP port therefore stays open while it has endpoints, even if none takes new clients.
 func (t *table) serve(key kernel.ServerKey) error {
 	at := virtual.Listen(key)
 	s, exists := t.servers[key]
 	clients, open := t.admission.Admitted(key, t.members, t.nodeAddresses())
-	if !exists || !open || !slices.ContainsFunc(s.Destinations, kernel.ObservedDestination.TakesConnections) {
+	takes := slices.ContainsFunc(s.Destinations, kernel.ObservedDestination.TakesConnections) || key.Protocol == inet.UDP && len(s.Destinations) > 0
+	if !exists || !open || !takes {
 		return t.forwarder.Remove(at)
 	}
 	destinations := make([]kernel.Destination, len(s.Destinations))

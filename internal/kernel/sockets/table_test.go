@@ -115,6 +115,58 @@ func TestPortsOpenWithTheirFirstEndpoint(t *testing.T) {
 	}
 }
 
+// TestFlowsDrain: a client's datagrams stay with an endpoint whose weight is 0, even if no other endpoint remains, and new clients get no answer.
+func TestFlowsDrain(t *testing.T) {
+	w := start(t)
+	w.key.Protocol = inet.UDP
+	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	go func() {
+		for data := make([]byte, 100); ; {
+			n, from, err := socket.ReadFromUDPAddrPort(data)
+			if err != nil {
+				return
+			}
+			_, _ = socket.WriteToUDPAddrPort(data[:n], from)
+		}
+	}()
+	d := kernel.ServerDestination{Server: w.key, Destination: kernel.Destination{Addr: socket.LocalAddr().(*net.UDPAddr).AddrPort(), Weight: 1}}
+	w.do(kernel.Create, w.server(), d)
+	dial := func() net.Conn {
+		c, err := net.Dial("udp", w.key.Addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	asks := func(c net.Conn, wait time.Duration) bool {
+		_, _ = io.WriteString(c, "hello")
+		_ = c.SetReadDeadline(time.Now().Add(wait))
+		n, err := c.Read(make([]byte, 100))
+		return err == nil && n > 0
+	}
+	old := dial()
+	if !asks(old, 10*time.Second) {
+		t.Fatal("no answer")
+	}
+	d.Weight = 0
+	w.do(kernel.Update, d)
+	if !asks(old, 10*time.Second) {
+		t.Error("the client lost its endpoint")
+	}
+	if asks(dial(), 100*time.Millisecond) {
+		t.Error("a new client got an answer")
+	}
+	w.do(kernel.Delete, d)
+	if asks(old, 100*time.Millisecond) {
+		t.Error("an answer after the endpoint was removed")
+	}
+}
+
 // TestSetsClosePorts: guards close a port to the clients to which rules would close it on the other data planes.
 func TestSetsClosePorts(t *testing.T) {
 	w := start(t)

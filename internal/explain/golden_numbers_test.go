@@ -78,13 +78,16 @@ func (c *counter) matches(p *packet, r kernel.Rule) bool {
 	return true
 }
 
-// path follows a packet to its endpoint, if the packet arrives. A packet sent by the node passes OUTPUT once, where
-// IPVS translates it; other packets pass OUTPUT after IPVS.
+// path follows a packet to its endpoint, if the packet arrives. All packets that IPVS sends to an endpoint on another host pass OUTPUT afterwards,
+// even those that the node sends, which IPVS translates there.
 func (c *counter) path(p *packet, endpoint string) (cost, bool) {
 	before := []kernel.ChainID{{Table: "nat", Chain: "PREROUTING"}, {Table: "mangle", Chain: "INPUT"}, {Table: "filter", Chain: "INPUT"}}
 	behind := []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "filter", Chain: "OUTPUT"}, {Table: "nat", Chain: "POSTROUTING"}}
 	if p.sent {
-		before, behind = []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}, behind[1:]
+		before = []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}
+		if endpoint == p.to.String() { // not balanced
+			behind = behind[1:]
+		}
 	}
 	if !c.hooks(p, before) {
 		return c.cost, false
@@ -158,7 +161,7 @@ func TestGoldenNumbers(t *testing.T) {
 	}{
 		{"pod to ClusterIP", pod, "10.96.0.1:80", endpoint, trackedNew, cost{11, 5}},
 		{"outside to ClusterIP", outside, "10.96.0.1:80", endpoint, trackedNew, cost{16, 5}},
-		{"node to ClusterIP", node, "10.96.0.1:80", endpoint, trackedNew, cost{15, 5}},
+		{"node to ClusterIP", node, "10.96.0.1:80", endpoint, trackedNew, cost{16, 6}},
 		{"pod to node port", pod, node + ":30080", endpoint, trackedNew, cost{17, 9}},
 		{"outside to node port", outside, node + ":30080", endpoint, trackedNew, cost{17, 9}},
 		{"outside to load balancer", outside, "203.0.113.1:80", endpoint, trackedNew, cost{17, 9}},
@@ -176,7 +179,7 @@ func TestGoldenNumbers(t *testing.T) {
 		{"outside to node port, unanswered", outside, node + ":30080", endpoint, unanswered, cost{7, 5}},
 		{"pod to ClusterIP, established", pod, "10.96.0.1:80", endpoint, established, cost{3, 0}},
 		{"outside to node port, established", outside, node + ":30080", endpoint, established, cost{3, 0}},
-		{"node to ClusterIP, established", node, "10.96.0.1:80", endpoint, established, cost{1, 0}},
+		{"node to ClusterIP, established", node, "10.96.0.1:80", endpoint, established, cost{2, 0}},
 		{"outside to a daemon of the node, established", outside, node + ":22", "", established, cost{2, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

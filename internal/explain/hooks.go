@@ -96,8 +96,10 @@ func (e *explaining) after(p *packet) []segment {
 	switch {
 	case p.sent && balancing:
 		output.from = balancePriority + 1
-	case p.sent:
+	case p.sent && local:
 		output.from = sentPriority
+	case p.sent: // all of OUTPUT again, but the connection has already passed table nat
+		return []segment{{kernel.HookOutput, first, balancePriority}, {kernel.HookOutput, sentPriority, last}, leaving}
 	case balancing && local:
 		return []segment{{kernel.HookPrerouting, balancePriority + 1, last}, arriving}
 	case balancing:

@@ -34,7 +34,7 @@ var modelChains = map[string][3][]string{
 	},
 	"sent": {
 		{"raw OUTPUT", "mangle OUTPUT"},
-		{"filter OUTPUT", "mangle POSTROUTING", "nat POSTROUTING"},
+		{"raw OUTPUT", "mangle OUTPUT", "filter OUTPUT", "mangle POSTROUTING", "nat POSTROUTING"},
 		{"raw PREROUTING", "mangle PREROUTING", "mangle INPUT", "filter INPUT"},
 	},
 }

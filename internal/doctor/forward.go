@@ -62,9 +62,12 @@ func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 		}
 		seen[next[0]] = true
 		for _, rule := range l.Rules[kernel.ChainID{Table: forward.Table, Chain: next[0]}] {
+			if !f.matchesForwarded(rule.Rule) {
+				continue
+			}
 			switch v := rule.Rule.Verdict.(type) {
 			case kernel.Final:
-				if v == kernel.Accept && rule.Tag == "" && f.matchesForwarded(rule.Rule) {
+				if v == kernel.Accept && rule.Tag == "" {
 					return true
 				}
 			case kernel.JumpTo:
@@ -90,6 +93,10 @@ func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 			return not == slices.ContainsFunc(f.Uplinks, func(name string) bool { return matchesName(name, c.Interface, c.Prefix) })
 		case kernel.Leaves:
 			return not == slices.ContainsFunc(f.Interfaces, func(i kernel.Interface) bool { return f.podInterface(i) && matchesName(i.Name, c.Interface, c.Prefix) })
+		case kernel.OfProtocol:
+			return !not && !slices.Contains(protocols, c.Protocol)
+		case kernel.Ping, kernel.NotOurs:
+			return !not
 		case kernel.Established:
 			return not == c.Not
 		case kernel.States:
@@ -98,6 +105,9 @@ func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 		return false
 	})
 }
+
+// protocols are those of Services.
+var protocols = []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}
 
 func matchesName(name, pattern string, prefix bool) bool {
 	return name == pattern || prefix && strings.HasPrefix(name, pattern)

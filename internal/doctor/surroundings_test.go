@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -170,6 +172,20 @@ var surroundings = []breakage{
 	{"FORWARD accepts packets to the pods' bridge", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-o cni0 -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts pods by a prefix", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-i eth+ -o veth+ -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts by address", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-d 10.244.0.0/16 -j ACCEPT") }, "", nil},
+	{"FORWARD of ufw before pods", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-p icmp -m icmp --icmp-type 8 -j ACCEPT", "-p icmp -j ACCEPT", "-p gre -j ACCEPT",
+			"-p 47 -j ACCEPT", "-f -j ACCEPT")
+	}, finding.Broken, []string{"none of its rules (6) accepts them"}},
+	{"FORWARD before pods, with a chain for ICMP", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-p icmp -j PINGS")
+		at := kernel.ChainID{Table: "filter", Chain: "PINGS"}
+		n.Rules[inet.IPv4].Rules[at] = []kernel.SavedRule{iptables.ParseRule(at, "-j ACCEPT")}
+	}, finding.Broken, []string{"none of its rules (1) accepts them"}},
+	{"FORWARD that accepts a protocol", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-p udp -j ACCEPT") }, "", nil},
+	{"FORWARD that accepts other protocols than ICMP", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -p icmp -j ACCEPT") }, "", nil},
+	{"FORWARD that accepts packets without fragments", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -f -j ACCEPT") }, "", nil},
 	{"FORWARD in nftables before pods", func(_ *testing.T, n *node) {
 		n.pods(1500)
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true}}

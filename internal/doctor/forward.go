@@ -100,7 +100,8 @@ func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 		case kernel.Established:
 			return not == c.Not
 		case kernel.States:
-			return not == (slices.Contains(c, "NEW") || slices.Contains(c, "DNAT"))
+			// Only this node's nftables sets the status DNAT. Packets that another node's IPVS has balanced do not have it here.
+			return not == (slices.Contains(c, "NEW") || slices.Contains(c, "DNAT") && f.mode().NFTablesBalances())
 		}
 		return false
 	})

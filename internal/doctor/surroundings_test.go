@@ -183,6 +183,19 @@ var surroundings = []breakage{
 		at := kernel.ChainID{Table: "filter", Chain: "PINGS"}
 		n.Rules[inet.IPv4].Rules[at] = []kernel.SavedRule{iptables.ParseRule(at, "-j ACCEPT")}
 	}, finding.Broken, []string{"none of its rules (1) accepts them"}},
+	{"FORWARD of firewalld before pods, with IPVS", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT")
+	}, finding.Broken, []string{"none of its rules (1) accepts them"}},
+	{"FORWARD of firewalld before pods, with nftables", func(_ *testing.T, n *node) {
+		n.balance()
+		n.pods(1500)
+		n.forward("-m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT")
+	}, "", nil},
+	{"FORWARD that accepts what is not translated", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-m conntrack ! --ctstate DNAT -j ACCEPT")
+	}, "", nil},
 	{"FORWARD that accepts a protocol", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-p udp -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts other protocols than ICMP", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -p icmp -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts packets without fragments", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -f -j ACCEPT") }, "", nil},

@@ -72,8 +72,9 @@ type Facts struct {
 	// node's own addresses.
 	IPv6Servers int
 	NodePorts   []uint16
-	Rules       map[inet.Family]kernel.RuleListing
-	Chains      []kernel.BaseChain
+	// Legacy are the rules of iptables-legacy on a node that uses iptables-nft. Packets also pass these rules.
+	Rules, Legacy map[inet.Family]kernel.RuleListing
+	Chains        []kernel.BaseChain
 	// Variant is the iptables variant in use, nft or legacy, or "" if iptables is not in use.
 	Variant string
 	// Walks are the traced paths of packets to Services.

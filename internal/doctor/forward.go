@@ -17,13 +17,10 @@ func checkForward(f Facts) []finding.Finding {
 	if !f.mode().NFTablesBalances() && !slices.ContainsFunc(f.Interfaces, f.podInterface) {
 		return nil
 	}
-	var dropped, unsure, accept []string
-	for _, family := range inet.Families {
-		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !f.acceptsForwarded(l) {
-			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and none of its rules (%d) accepts them", family, len(l.Rules[forward])))
-			accept = append(accept, kernel.Programs(family)+" -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT")
-		}
-	}
+	dropped, accept := f.droppedByPolicy(f.Rules, "")
+	droppedByLegacy, acceptInLegacy := f.droppedByPolicy(f.Legacy, "-legacy")
+	dropped, accept = append(dropped, droppedByLegacy...), append(accept, acceptInLegacy...)
+	var unsure []string
 	for _, c := range f.Chains {
 		rule := fmt.Sprintf("nft insert rule %s %s %s ct status dnat accept", c.Family, finding.Word(c.Table), finding.Word(c.Name))
 		switch {
@@ -36,6 +33,9 @@ func checkForward(f Facts) []finding.Finding {
 	}
 	what, remedy := "packets to pods",
 		"accept connections to pods in this chain: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
+	if len(droppedByLegacy) > 0 {
+		remedy += "; in iptables-legacy `iptables-legacy -I FORWARD -d PODS -j ACCEPT`"
+	}
 	if f.mode().NFTablesBalances() {
 		what, remedy = "packets of every Service", "accept connections to Services in this chain: "+run(accept)+
 			", and add the rule to the firewall's configuration"
@@ -51,6 +51,23 @@ func checkForward(f Facts) []finding.Finding {
 }
 
 var forward = kernel.ChainID{Table: "filter", Chain: "FORWARD"}
+
+// droppedByPolicy returns the families whose policy drops new connections to pods, and the commands that accept them. The suffix belongs to the
+// name of the program whose rules these are.
+func (f *Facts) droppedByPolicy(rules map[inet.Family]kernel.RuleListing, suffix string) (dropped, accept []string) {
+	for _, family := range inet.Families {
+		l, program, in := rules[family], kernel.Programs(family)+suffix, family.String()
+		if l.Policies[forward] != "DROP" || f.acceptsForwarded(l) {
+			continue
+		}
+		if suffix != "" {
+			in += ", " + program
+		}
+		dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and none of its rules (%d) accepts them", in, len(l.Rules[forward])))
+		accept = append(accept, program+" -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT")
+	}
+	return dropped, accept
+}
 
 // acceptsForwarded reports whether a rule in FORWARD, or in a chain that FORWARD jumps to, accepts new connections from
 // an uplink to pods.

@@ -199,6 +199,20 @@ var surroundings = []breakage{
 	{"FORWARD that accepts a protocol", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-p udp -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts other protocols than ICMP", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -p icmp -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts packets without fragments", func(_ *testing.T, n *node) { n.pods(1500); n.forward("! -f -j ACCEPT") }, "", nil},
+	{"FORWARD of iptables-legacy before pods", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-o cni0 -j ACCEPT")
+		n.Legacy = map[inet.Family]kernel.RuleListing{inet.IPv4: {Policies: map[kernel.ChainID]string{forward: "DROP"}}}
+	}, finding.Broken, []string{"IPv4, iptables-legacy: -P FORWARD DROP", "`iptables-legacy -I FORWARD -d PODS -j ACCEPT`"}},
+	{"FORWARD of iptables-legacy, with nftables", func(_ *testing.T, n *node) {
+		n.balance()
+		n.Legacy = map[inet.Family]kernel.RuleListing{inet.IPv6: {Policies: map[kernel.ChainID]string{forward: "DROP"}}}
+	}, finding.Broken, []string{"IPv6, ip6tables-legacy: -P FORWARD DROP", "ip6tables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT"}},
+	{"FORWARD of iptables-legacy that accepts pods", func(_ *testing.T, n *node) {
+		n.pods(1500)
+		n.forward("-o cni0 -j ACCEPT")
+		n.Legacy = n.Rules
+	}, "", nil},
 	{"FORWARD in nftables before pods", func(_ *testing.T, n *node) {
 		n.pods(1500)
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true}}

@@ -180,7 +180,7 @@ func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings,
 		facts.Count(host)
 	}
 	facts.Unrouted, facts.Outsiders = k.Unrouted, doctor.OutsidersOf(k)
-	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
+	facts.Rules, facts.Legacy, facts.Chains, facts.VirtualServers = k.Rules, k.Legacy, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {
 			facts.IPv6Servers++

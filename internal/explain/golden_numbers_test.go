@@ -70,7 +70,7 @@ func (c *counter) matches(p *packet, r kernel.Rule) bool {
 			if _, isLookup := m.(kernel.InSet); isLookup {
 				c.cost.lookups++
 			}
-			if matches(m, c.k, p) != yes {
+			if matches(m, c.k, p, place{arrives: true, leaves: true}) != yes {
 				return false
 			}
 		}

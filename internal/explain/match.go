@@ -40,11 +40,11 @@ func (c condition) and(d condition) condition {
 	return condition{strings.TrimSpace(c.text + " " + d.text), c.opaque || d.opaque}
 }
 
-// evaluate returns the lowest of the match results, and the condition if the result is maybe.
-func evaluate(r kernel.Rule, k *Kernel, p *packet) (matchResult, condition) {
+// evaluate returns the lowest of the match results at a hook, and the condition if the result is maybe.
+func evaluate(r kernel.Rule, k *Kernel, p *packet, hook place) (matchResult, condition) {
 	least, unknown := yes, condition{}
 	for _, c := range r.Conditions {
-		a := matches(c, k, p)
+		a := matches(c, k, p, hook)
 		if a == maybe {
 			unknown = unknown.and(condition{kernel.ConditionText(c), !dependsOnClient(c, k, p)})
 		}
@@ -73,10 +73,10 @@ func dependsOnClient(c kernel.Condition, k *Kernel, p *packet) bool {
 	return false
 }
 
-func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
+func matches(c kernel.Condition, k *Kernel, p *packet, hook place) matchResult {
 	switch c := c.(type) {
 	case kernel.Negated:
-		return matches(c.Condition, k, p).not()
+		return matches(c.Condition, k, p, hook).not()
 	case kernel.From:
 		return within(p.from, c.Prefix)
 	case kernel.To:
@@ -92,9 +92,9 @@ func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
 	case kernel.ReversePath:
 		return p.reversePath(k)
 	case kernel.Arrives:
-		return arrives(p, c)
+		return arrives(p, c, hook)
 	case kernel.Leaves:
-		return through(p.out, c.Interface, c.Prefix)
+		return leaves(p, c, hook)
 	case kernel.InSet:
 		if c.Not {
 			return inSet(k, p, c).not()
@@ -226,13 +226,21 @@ func within(a netip.Addr, r netip.Prefix) matchResult {
 }
 
 // arrives matches the incoming interface, and records that a rule depends on it. A packet sent by this node has no
-// incoming interface, unless it returns to the node itself.
-func arrives(p *packet, c kernel.Arrives) matchResult {
-	if p.sent && p.in == "" {
+// incoming interface, unless it returns to the node itself. In OUTPUT, no packet has one, not even one that IPVS sends on.
+func arrives(p *packet, c kernel.Arrives, hook place) matchResult {
+	if !hook.arrives || p.sent && p.in == "" {
 		return no
 	}
 	p.arrivalAsked = true
 	return through(p.in, c.Interface, c.Prefix)
+}
+
+// leaves matches the outgoing interface, which a packet has only after it was routed.
+func leaves(p *packet, c kernel.Leaves, hook place) matchResult {
+	if !hook.leaves {
+		return no
+	}
+	return through(p.out, c.Interface, c.Prefix)
 }
 
 func through(name, wanted string, isPrefix bool) matchResult {

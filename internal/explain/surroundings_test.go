@@ -31,6 +31,12 @@ func TestInterfaces(t *testing.T) {
 		{"packet from the node", "-i eth0 -j DROP", "INPUT", node, "eth0", "", explain.Passes},
 		{"to the endpoints", "-o cni0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Stops},
 		{"to another interface", "-o eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Passes},
+		{"no incoming interface", "-i eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Passes},
+		{"no incoming interface, any client", "-i eth0 -j DROP", "OUTPUT", "", "", "", explain.Passes},
+		{"no incoming interface, negated", "! -i eth0 -j DROP", "OUTPUT", outside, "eth0", "", explain.Stops},
+		{"no outgoing interface", "-o cni0 -j DROP", "INPUT", outside, "eth0", "", explain.Passes},
+		{"no outgoing interface, negated", "! -o cni0 -j DROP", "INPUT", outside, "eth0", "", explain.Stops},
+		{"packet from the node, no outgoing interface", "! -o lo -j DROP", "INPUT", node, "eth0", "", explain.Stops},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
@@ -45,6 +51,23 @@ func TestInterfaces(t *testing.T) {
 				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
 			}
 		})
+	}
+}
+
+// TestSharedChain: INPUT and OUTPUT call the same chain, which accepts packets from pods. In OUTPUT, the packets that IPVS sends on have no
+// incoming interface, so the policy drops them.
+func TestSharedChain(t *testing.T) {
+	output := kernel.ChainID{Table: "filter", Chain: "OUTPUT"}
+	for rule, want := range map[string]explain.Verdict{"-i cni0 -j ACCEPT": explain.Stops, "-s 10.244.0.0/16 -j ACCEPT": explain.Passes} {
+		w := newWorld(t, web())
+		w.ways("cni0")
+		w.kernel.Rules[inet.IPv4].Policies[output] = "DROP"
+		w.insert("filter", "PODS", rule)
+		w.insert("filter", "INPUT", "-j PODS")
+		w.insert("filter", "OUTPUT", "-j PODS")
+		if e := w.ask(clusterIPHTTP, somePod); e.Verdict != want || want == explain.Stops && !says(e, "-P OUTPUT DROP") {
+			t.Errorf("%s: want %s, got\n%s", rule, want, steps(e))
+		}
 	}
 }
 

@@ -133,7 +133,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	rules := w.listing.Rules[id]
 	for i := range rules {
 		saved := &rules[i]
-		a, unknown := evaluate(saved.Rule, w.k, p)
+		a, unknown := evaluate(saved.Rule, w.k, p, w.place)
 		if a == no {
 			continue
 		}

@@ -26,7 +26,7 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 	}
 	from := netip.AddrPortFrom(e.q.From, e.q.FromPort)
 	for _, c := range e.k.Connections {
-		if c.Client != from || c.Virtual != e.q.To.Addr || !strings.EqualFold(c.Protocol, e.q.To.Protocol.String()) {
+		if c.Client != from || !leadsTo(c, e.q.To) {
 			continue
 		}
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)
@@ -41,6 +41,12 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 	return kernel.Connection{}, false
 }
 
+// leadsTo reports whether a connection, or a persistence template, belongs to a virtual server. Two virtual servers can differ only in their
+// protocol.
+func leadsTo(c kernel.Connection, key kernel.ServerKey) bool {
+	return c.Virtual == key.Addr && strings.EqualFold(c.Protocol, key.Protocol.String())
+}
+
 // otherConnections adds a step about the client's open connections, to which the other steps do not apply.
 func (e *explaining) otherConnections() {
 	if !e.q.From.IsValid() || e.q.FromPort != 0 {
@@ -48,7 +54,7 @@ func (e *explaining) otherConnections() {
 	}
 	there := map[string]bool{}
 	for _, c := range e.k.Connections {
-		if c.Client.Addr() == e.q.From && c.Client.Port() != 0 && c.Virtual == e.q.To.Addr && !slices.Contains(endingStates, c.State) {
+		if c.Client.Addr() == e.q.From && c.Client.Port() != 0 && leadsTo(c, e.q.To) && !slices.Contains(endingStates, c.State) {
 			there[c.Destination.String()] = true
 		}
 	}

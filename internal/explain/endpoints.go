@@ -144,7 +144,7 @@ func (e *explaining) affinityRecords(server kernel.ObservedServer) affinityRecor
 }
 
 func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bool {
-	return c.Client == netip.AddrPortFrom(client, 0) && c.Virtual == key.Addr
+	return c.Client == netip.AddrPortFrom(client, 0) && leadsTo(c, key)
 }
 
 // reach follows the packet to one endpoint after IPVS has rewritten the destination, and then the endpoint's reply.

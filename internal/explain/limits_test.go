@@ -2,11 +2,16 @@ package explain_test
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // TestConnectionLimits: an endpoint at its limit gets no connections. Below the limit, only few connections prove that it gets new ones.
@@ -85,4 +90,39 @@ func worst(causes []explain.Cause, except explain.Verdict) explain.Verdict {
 		}
 	}
 	return found
+}
+
+// TestAffinityOfBothProtocols: a Service has the same port for TCP and UDP, as DNS does. A client's endpoint for one protocol, and its connections,
+// say nothing about the other protocol.
+func TestAffinityOfBothProtocols(t *testing.T) {
+	s := web()
+	s.AffinityTimeout = time.Hour
+	s.Ports = append(s.Ports, model.ServicePort{Name: "udp", Protocol: inet.UDP, Port: 80})
+	s.Slices[0].Ports = append(s.Slices[0].Ports, model.EndpointPort{Name: "udp", Protocol: inet.UDP, Port: 8080})
+	endpoints := map[string]string{"tcp": pod, "udp": otherPod}
+	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.NFTablesOnly} {
+		cfg := compiletest.Config()
+		cfg.Mode = mode
+		w := newWorldWith(t, cfg, s)
+		for _, port := range []uint16{0, 4711} { // templates, and open connections
+			for protocol, endpoint := range endpoints {
+				w.kernel.Connections = append(w.kernel.Connections, kernel.Connection{
+					Protocol: strings.ToUpper(protocol), Client: netip.AddrPortFrom(netip.MustParseAddr(outside), port), State: "NONE",
+					Virtual: netip.MustParseAddrPort(clusterIPHTTP), Destination: netip.MustParseAddrPort(endpoint + ":8080"), Expires: 3000,
+				})
+			}
+		}
+		for range 2 {
+			slices.Reverse(w.kernel.Connections)
+			for protocol, endpoint := range endpoints {
+				e := w.ask(clusterIPHTTP+"/"+protocol, outside)
+				if len(e.Endpoints) != 1 || e.Endpoints[0].Address.Addr().String() != endpoint {
+					t.Errorf("mode %v, %s: want the endpoint %s, got\n%s", mode, protocol, endpoint, steps(e))
+				}
+				if text := steps(e); !strings.Contains(text, "continue to "+endpoint+":8080;") {
+					t.Errorf("mode %v, %s: want open connections to %s only, got\n%s", mode, protocol, endpoint, text)
+				}
+			}
+		}
+	}
 }

@@ -178,13 +178,18 @@ func (e *explaining) answer(p *packet, w *walk) *packet {
 
 // reachable checks the route to an endpoint.
 func (e *explaining) reachable(p *packet, endpoint netip.AddrPort) bool {
-	command, route := "ip route get "+endpoint.Addr().String(), e.k.Routes[endpoint.Addr()]
+	command := "ip route get " + endpoint.Addr().String()
+	route, known := e.k.Routes[endpoint.Addr()]
 	if mark := e.routingMark(p); mark != 0 {
-		marked := e.k.Arrivals[Arrival{To: endpoint.Addr(), Mark: mark}]
-		if command += fmt.Sprintf(" mark 0x%x", mark); marked.Failure == "" && marked != route {
+		marked, found := e.k.Arrivals[Arrival{To: endpoint.Addr(), Mark: mark}]
+		known = known && found
+		if command += fmt.Sprintf(" mark 0x%x", mark); known && marked.Failure == "" && marked != route {
 			e.reason(Unclear, nil, "a routing rule may send marked packets to endpoint %s elsewhere; commands: ip rule, %s", endpoint, command)
 		}
 		route = marked
+	}
+	if !known {
+		e.couldNotRead(Routes)
 	}
 	if route.Failure == "" {
 		return true
@@ -197,8 +202,15 @@ func (e *explaining) reachable(p *packet, endpoint netip.AddrPort) bool {
 // replyRouted checks the route of an endpoint's replies to the client. A masqueraded connection's replies go to this node.
 func (e *explaining) replyRouted(back *packet, endpoint netip.AddrPort) bool {
 	client := back.to.Addr()
-	route := e.k.Arrivals[Arrival{From: endpoint.Addr(), To: client}]
-	if back.sent || !client.IsValid() || route.Failure == "" || e.k.Routes[client].Interface == "" {
+	if back.sent || !client.IsValid() || e.k.IsLocal(client) {
+		return true
+	}
+	route, known := e.k.Arrivals[Arrival{From: endpoint.Addr(), To: client}]
+	away, found := e.k.Routes[client]
+	if !known || !found {
+		e.couldNotRead(Routes)
+	}
+	if route.Failure == "" || away.Interface == "" {
 		return true
 	}
 	command := fmt.Sprintf("ip route get %s from %s iif %s", client, endpoint.Addr(), back.in)

@@ -186,7 +186,7 @@ func (e *explaining) address(p *packet) bool {
 func (e *explaining) routed(p *packet) bool {
 	addr := p.to.Addr()
 	object := "ip route get " + addr.String()
-	route, known := e.k.Routes[addr], true
+	route, known := e.k.Routes[addr]
 	if !p.sent {
 		object += " from " + p.from.String() + " iif " + p.in
 		mark := e.routingMark(p)

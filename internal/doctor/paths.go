@@ -282,10 +282,24 @@ func unfollowed(f Facts) []string {
 		return nil
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
 		return []string{"paths of packets to Services: no Service in the sample is served and has a usable endpoint"}
-	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
-		return []string{"paths from pods: found no pod on this node, neither in the kernel nor among the endpoints of the Services in the sample"}
 	}
-	return nil
+	return f.withoutPods()
+}
+
+// withoutPods lists the families of which doctor traced paths, but none from a pod.
+func (f *Facts) withoutPods() (all []string) {
+	traced, fromPods := map[inet.Family]bool{}, map[inet.Family]bool{}
+	for _, w := range f.Walks {
+		family := w.To.Family()
+		traced[family], fromPods[family] = true, fromPods[family] || w.Sender == fromPod
+	}
+	for _, family := range inet.Families {
+		if traced[family] && !fromPods[family] {
+			all = append(all, fmt.Sprintf("paths from pods over %s: found no pod with such an address on this node, neither in the kernel nor among the "+
+				"endpoints of the Services in the sample", family))
+		}
+	}
+	return all
 }
 
 // checkVital finds Services that every pod needs but that have no served frontend with an endpoint.

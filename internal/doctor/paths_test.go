@@ -337,6 +337,38 @@ func TestOneRuleIsOneFinding(t *testing.T) {
 	}
 }
 
+// TestPathsWithoutPods: if doctor knows a pod of one family only, the paths from pods of the other family are not checked.
+func TestPathsWithoutPods(t *testing.T) {
+	for _, c := range []struct {
+		senders map[string]Sender // by the Service's address
+		want    string            // the families
+	}{
+		{map[string]Sender{"10.96.0.1:80": fromPod, "[fd00:10:96::1]:80": fromPod}, ""},
+		{map[string]Sender{"10.96.0.1:80": fromPod, "[fd00:10:96::1]:80": fromNode}, "IPv6"},
+		{map[string]Sender{"10.96.0.1:80": fromOutside, "[fd00:10:96::1]:80": fromPod}, "IPv4"},
+		{map[string]Sender{"10.96.0.1:80": fromNode, "[fd00:10:96::1]:80": fromNode}, "IPv4 IPv6"},
+		{map[string]Sender{"10.96.0.1:80": fromPod}, ""},
+		{map[string]Sender{"10.96.0.1:80": fromNode}, "IPv4"},
+	} {
+		n := well()
+		for to, sender := range c.senders {
+			key := kernel.ServerKey{Addr: at(to), Protocol: inet.TCP}
+			for _, from := range []Sender{fromNode, sender} {
+				n.Walks = append(n.Walks, Walk{Path: Path{Question: explain.Question{To: key}, Sender: from}, Verdict: explain.Passes})
+			}
+		}
+		var have []string
+		for _, u := range Examine(n.Facts).Unchecked {
+			if family, about := strings.CutPrefix(u, "paths from pods over "); about {
+				have = append(have, strings.Split(family, ":")[0])
+			}
+		}
+		if strings.Join(have, " ") != c.want {
+			t.Errorf("%v: the paths from pods over %q are not checked, want %q", c.senders, have, c.want)
+		}
+	}
+}
+
 // TestAgentElsewhere: if the agent runs in another network namespace, doctor reports that, and nothing that follows from it.
 func TestAgentElsewhere(t *testing.T) {
 	n := well()

@@ -8,5 +8,5 @@
 // Most of the code evaluates rules (match.go, walk.go) to find the foreign rule that stops a packet. The rules are
 // typed: kernel/iptables parses other programs' rules.
 //
-// May import: inet, kernel, model and view.
+// May import: finding, inet, kernel, model and view.
 package explain

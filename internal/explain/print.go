@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 var headlines = map[Verdict]string{
@@ -45,7 +47,7 @@ func printShort(w io.Writer, e Explanation, before []Endpoint) {
 	printVerdict(w, e)
 	for _, i := range e.deciding() {
 		if s := e.Steps[i]; !e.named(s.Object) {
-			fmt.Fprintf(w, "  %d. %s: %s%s (%s)\n", i+1, s.At, marks[s.Verdict], s.Message, s.Object)
+			writeLine(w, "  %d. %s: %s%s (%s)", i+1, s.At, marks[s.Verdict], s.Message, s.Object)
 		}
 	}
 	if len(e.Endpoints) > 0 && slices.Equal(e.Endpoints, before) {
@@ -57,7 +59,7 @@ func printShort(w io.Writer, e Explanation, before []Endpoint) {
 			fmt.Fprintf(w, "  -> and %d more\n", len(e.Endpoints)-i)
 			break
 		}
-		fmt.Fprintf(w, "  -> %s\n", o.text())
+		writeLine(w, "  -> %s", o.text())
 	}
 }
 
@@ -97,9 +99,9 @@ func printVerdict(w io.Writer, e Explanation) {
 	if e.From != "" {
 		subject += " from " + e.From
 	}
-	fmt.Fprintf(w, "%s: %s\n", subject, headlines[e.Verdict])
+	writeLine(w, "%s: %s", subject, headlines[e.Verdict])
 	for _, r := range e.Reasons {
-		fmt.Fprintf(w, "  ! %s\n", r)
+		writeLine(w, "  ! %s", r)
 	}
 }
 
@@ -111,15 +113,21 @@ func printAll(w io.Writer, e Explanation) {
 	}
 	fmt.Fprintf(w, "\nPath of %s:\n", way)
 	for i, s := range e.Steps {
-		fmt.Fprintf(w, "%3d. %s: %s%s\n       %s\n", i+1, s.At, marks[s.Verdict], s.Message, s.Object)
+		writeLine(w, "%3d. %s: %s%s", i+1, s.At, marks[s.Verdict], s.Message)
+		writeLine(w, "       %s", s.Object)
 	}
 	if len(e.Endpoints) == 0 {
 		return
 	}
 	fmt.Fprintln(w, "\nEligible endpoints:")
 	for _, o := range e.Endpoints {
-		fmt.Fprintf(w, "  %s\n", o.text())
+		writeLine(w, "  %s", o.text())
 	}
+}
+
+// writeLine writes one line, whatever names and rules of other programs, or the texts of errors, contain.
+func writeLine(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, finding.Printable(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")))
 }
 
 func (o Endpoint) text() string {

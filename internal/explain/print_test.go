@@ -99,6 +99,26 @@ Use -v to see all steps.
 	}
 }
 
+// TestPrintForeignText: other people choose the names of pods and the comments of rules. None of them can send escape sequences to the terminal, or
+// write a line of its own.
+func TestPrintForeignText(t *testing.T) {
+	const evil = "x\x1b]0;owned\a\u202e\r\n  -> 10.0.0.1:80"
+	e := explain.Explanation{
+		Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", From: evil, Service: evil, Owner: evil, Kind: evil, Connection: "198.51.100.7:4711",
+		Verdict: explain.Stops, Reasons: []string{evil},
+		Steps:     []explain.Step{{At: evil, Object: evil + " ", Message: evil, Verdict: explain.Stops}},
+		Endpoints: []explain.Endpoint{{Address: netip.MustParseAddrPort("10.244.0.1:8080"), Pod: evil, Node: evil, Source: evil}},
+	}
+	for all, lines := range map[bool]int{true: 9, false: 6} {
+		var b strings.Builder
+		explain.Print(&b, []explain.Explanation{e}, all)
+		text := b.String()
+		if strings.ContainsAny(text, "\x1b\a\r\u202e") || strings.Count(text, "\n") != lines || strings.Count(text, "x\uFFFD]0;owned") < 6 {
+			t.Errorf("all %v: want %d printable lines, got %q", all, lines, text)
+		}
+	}
+}
+
 // TestVerdicts: "depends on the client" and "cannot be evaluated" are different verdicts.
 func TestVerdicts(t *testing.T) {
 	for spec, want := range map[string]map[string]explain.Verdict{

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -92,9 +93,9 @@ func inactive(c *view.Connections) string {
 
 // PrintService writes all details of a Service.
 func PrintService(w io.Writer, s view.Service) error {
-	fmt.Fprintf(w, "Service %s\n", cmp.Or(s.ID(), "unknown"))
+	fmt.Fprintf(w, "Service %s\n", finding.Printable(cmp.Or(s.ID(), "unknown")))
 	for _, p := range s.Problems {
-		fmt.Fprintf(w, "  ! %s\n", p)
+		fmt.Fprintf(w, "  ! %s\n", finding.Printable(p))
 	}
 	for _, f := range s.Frontends {
 		if err := printFrontend(w, f); err != nil {
@@ -105,15 +106,15 @@ func PrintService(w io.Writer, s view.Service) error {
 }
 
 func printFrontend(w io.Writer, f view.Frontend) error {
-	fmt.Fprintf(w, "\n%s %s", f.Kind, addressOf(f))
+	title := fmt.Sprintf("%s %s", f.Kind, addressOf(f))
 	if f.Port != "" {
-		fmt.Fprintf(w, " (port %s)", f.Port)
+		title += fmt.Sprintf(" (port %s)", f.Port)
 	}
-	fmt.Fprintf(w, ": %s", f.State)
+	title += ": " + string(f.State)
 	if f.Reason != "" {
-		fmt.Fprintf(w, " (%s)", f.Reason)
+		title += fmt.Sprintf(" (%s)", f.Reason)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\n%s\n", finding.Printable(title))
 	if err := printSettings(w, f); err != nil || len(f.Endpoints) == 0 {
 		return err
 	}

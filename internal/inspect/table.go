@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 // Table describes how a table is printed.
@@ -88,19 +90,17 @@ func newTable(titles ...string) *table {
 
 func (t *table) add(titles ...string) { t.rows[0] = append(t.rows[0], titles...) }
 
-// row adds a row. Empty cells are shown as "-".
+// row adds a row. Empty cells are shown as "-". Other people choose the texts of some cells.
 func (t *table) row(cells ...string) {
 	filled := slices.Clone(cells)
 	for i, c := range filled {
-		if c == "" {
-			filled[i] = "-"
-		}
+		filled[i] = cmp.Or(finding.Printable(c), "-")
 	}
 	t.rows = append(t.rows, filled)
 }
 
 // more continues the last cell of the previous row.
-func (t *table) more(text string) { t.rows = append(t.rows, []string{"", text}) }
+func (t *table) more(text string) { t.rows = append(t.rows, []string{"", finding.Printable(text)}) }
 
 func (t *table) write(w io.Writer) error { return t.writeColumns(w, nil) }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -238,6 +239,33 @@ func TestUncountedConnections(t *testing.T) {
 	list.Uncounted("conntrack cannot be read")
 	if shown := string(asJSON(t, list)); !strings.Contains(shown, "connections: conntrack cannot be read") || strings.Contains(shown, `"connections":`) {
 		t.Error(shown)
+	}
+}
+
+// TestForeignText: other people choose the names of pods. None of them can send escape sequences to the terminal, or begin a line.
+func TestForeignText(t *testing.T) {
+	const evil = "x\x1b]0;owned\a\r\nfake"
+	endpoint := view.Endpoint{Address: netip.MustParseAddrPort("10.244.0.1:8080"), Pod: evil, Node: evil, Zone: evil, State: view.Ready}
+	frontend := view.Frontend{
+		Kind: view.ClusterIP, Port: evil, Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", State: view.Served, Reason: evil,
+		Scheduler: evil, Policy: evil, Settings: []view.Setting{{Name: "scheduler", Value: evil, From: evil}}, Endpoints: []view.Endpoint{endpoint},
+	}
+	service := view.Service{Namespace: "shop", Name: evil, Problems: []string{evil}, Frontends: []view.Frontend{frontend}}
+	conn := Connection{Namespace: "shop", Name: evil, Port: evil, Pod: evil, Node: evil, State: evil}
+	s := Status{Findings: []finding.Finding{finding.New(finding.Broken, evil, evil, []string{evil}, evil)}, View: &view.View{Problems: []string{evil}}}
+	for name, print := range map[string]func(*bytes.Buffer) error{
+		"services": func(b *bytes.Buffer) error {
+			return PrintServices(b, ServiceList{Items: []view.Service{service}}, Table{Wide: true})
+		},
+		"service": func(b *bytes.Buffer) error { return PrintService(b, service) },
+		"conns": func(b *bytes.Buffer) error {
+			return PrintConnections(b, ConnectionList{Items: []Connection{conn}}, Table{Wide: true})
+		},
+		"status": func(b *bytes.Buffer) error { return PrintStatus(b, s) },
+	} {
+		if got := text(t, print); strings.ContainsAny(got, "\x1b\a\r") || strings.Contains(got, "\nfake") || !strings.Contains(got, "x\uFFFD]0;owned") {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 

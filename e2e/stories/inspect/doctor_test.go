@@ -57,6 +57,16 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"ip route add blackhole default table 100; ip rule add pref 0 fwmark 0x1/0x1 lookup 100; iptables -t mangle -I PREROUTING -d 10.96.0.0/12 -j MARK --set-mark 1",
 			"ip rule del fwmark 0x1/0x1; ip route flush table 100; iptables -t mangle -D PREROUTING 1", s.client.Host, finding.Broken, "ip rule",
 		},
+		"to the endpoints, before IPVS's hook": {
+			"iptables -t raw -A OUTPUT -p tcp --dport 8080 -j DROP", "iptables -t raw -D OUTPUT -p tcp --dport 8080 -j DROP", s.node.Host, finding.Broken,
+			"--dport 8080 -j DROP",
+		},
+		"a chain shared by two hooks": {
+			"iptables -N PODS; iptables -A PODS -i pod-+ -j ACCEPT; iptables -A OUTPUT -o lo -j ACCEPT; iptables -A OUTPUT -p tcp --dport 8080 -j PODS; " +
+				"iptables -A OUTPUT -p tcp --dport 8080 -j DROP; iptables -A INPUT -p tcp --dport 8080 -j PODS",
+			"iptables -D INPUT -p tcp --dport 8080 -j PODS; iptables -D OUTPUT -p tcp --dport 8080 -j DROP; iptables -D OUTPUT -p tcp --dport 8080 -j PODS; " +
+				"iptables -D OUTPUT -o lo -j ACCEPT; iptables -F PODS; iptables -X PODS", s.client.Host, finding.Broken, "--dport 8080 -j DROP",
+		},
 		"a route to endpoints": {
 			endpoints + "do ip rule add pref 5 to $a prohibit; done", endpoints + "do ip rule del pref 5 to $a prohibit; done",
 			s.client.Host, finding.Broken, "packets to endpoint",

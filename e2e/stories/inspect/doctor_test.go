@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,15 +21,10 @@ type damage struct {
 	want        string
 }
 
-// TestDoctorFollowsPaths blocks packets in ways that no specific check of doctor detects. doctor must name the rule
-// that blocks them.
-func TestDoctorFollowsPaths(t *testing.T) {
-	s := newStage(t)
-	if found := pathsFound(t, s); len(found) > 0 {
-		t.Fatalf("doctor reports findings on a healthy node: %+v", found)
-	}
+// damages are faults that no specific check of doctor detects.
+func (s *stage) damages() map[string]damage {
 	endpoints := fmt.Sprintf("for a in %s %s %s; ", s.here.V4, s.also.V4, s.far.V4)
-	for name, c := range map[string]damage{
+	return map[string]damage{
 		"packets after the third": {
 			"nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority -200; }'; nft add rule inet guard in tcp dport 80 ct packets '>' 3 drop",
 			"nft delete table inet guard", s.client.Host, finding.Broken, "data packets are stopped",
@@ -40,32 +36,6 @@ func TestDoctorFollowsPaths(t *testing.T) {
 		},
 		"rule behind ours": {
 			"iptables -A INPUT -p tcp --dport 80 -j DROP", "iptables -D INPUT -p tcp --dport 80 -j DROP", s.client.Host, finding.Broken, "--dport 80 -j DROP",
-		},
-		"to the endpoints": {
-			"iptables -A OUTPUT -p tcp --dport 8080 -j REJECT", "iptables -D OUTPUT -p tcp --dport 8080 -j REJECT", s.node.Host, finding.Broken,
-			"--dport 8080 -j REJECT",
-		},
-		"a routing rule": {
-			"ip route add blackhole default table 100; ip rule add pref 100 from all lookup local; ip rule del pref 0; ip rule add pref 0 to 10.96.0.0/12 lookup 100",
-			"ip rule del pref 0; ip rule add pref 0 from all lookup local; ip rule del pref 100; ip route flush table 100", s.client.Host, finding.Broken, "ip rule",
-		},
-		"a routing rule for replies": {
-			"ip rule add pref 50 iif pod-here blackhole; ip rule add pref 50 iif pod-also blackhole; ip rule add pref 50 from " + s.far.V4.String() + " blackhole",
-			"ip rule del pref 50; ip rule del pref 50; ip rule del pref 50", s.client.Host, finding.Broken, "replies of endpoint",
-		},
-		"a routing rule for a mark": {
-			"ip route add blackhole default table 100; ip rule add pref 0 fwmark 0x1/0x1 lookup 100; iptables -t mangle -I PREROUTING -d 10.96.0.0/12 -j MARK --set-mark 1",
-			"ip rule del fwmark 0x1/0x1; ip route flush table 100; iptables -t mangle -D PREROUTING 1", s.client.Host, finding.Broken, "ip rule",
-		},
-		"to the endpoints, before IPVS's hook": {
-			"iptables -t raw -A OUTPUT -p tcp --dport 8080 -j DROP", "iptables -t raw -D OUTPUT -p tcp --dport 8080 -j DROP", s.node.Host, finding.Broken,
-			"--dport 8080 -j DROP",
-		},
-		"a chain shared by two hooks": {
-			"iptables -N PODS; iptables -A PODS -i pod-+ -j ACCEPT; iptables -A OUTPUT -o lo -j ACCEPT; iptables -A OUTPUT -p tcp --dport 8080 -j PODS; " +
-				"iptables -A OUTPUT -p tcp --dport 8080 -j DROP; iptables -A INPUT -p tcp --dport 8080 -j PODS",
-			"iptables -D INPUT -p tcp --dport 8080 -j PODS; iptables -D OUTPUT -p tcp --dport 8080 -j DROP; iptables -D OUTPUT -p tcp --dport 8080 -j PODS; " +
-				"iptables -D OUTPUT -o lo -j ACCEPT; iptables -F PODS; iptables -X PODS", s.client.Host, finding.Broken, "--dport 8080 -j DROP",
 		},
 		"a route to endpoints": {
 			endpoints + "do ip rule add pref 5 to $a prohibit; done", endpoints + "do ip rule del pref 5 to $a prohibit; done",
@@ -98,7 +68,50 @@ func TestDoctorFollowsPaths(t *testing.T) {
 				"nft add rule inet guard in tcp dport 22 accept; nft add rule inet guard in reject with icmpx admin-prohibited",
 			"nft delete table inet guard", s.client.Host, finding.Warning, "guard",
 		},
-	} {
+	}
+}
+
+// damagesOfOutput are rules that stop packets only after IPVS has chosen an endpoint.
+func (s *stage) damagesOfOutput() map[string]damage {
+	return map[string]damage{
+		"to the endpoints": {
+			"iptables -A OUTPUT -p tcp --dport 8080 -j REJECT", "iptables -D OUTPUT -p tcp --dport 8080 -j REJECT", s.node.Host, finding.Broken,
+			"--dport 8080 -j REJECT",
+		},
+		"a routing rule": {
+			"ip route add blackhole default table 100; ip rule add pref 100 from all lookup local; ip rule del pref 0; ip rule add pref 0 to 10.96.0.0/12 lookup 100",
+			"ip rule del pref 0; ip rule add pref 0 from all lookup local; ip rule del pref 100; ip route flush table 100", s.client.Host, finding.Broken, "ip rule",
+		},
+		"a routing rule for replies": {
+			"ip rule add pref 50 iif pod-here blackhole; ip rule add pref 50 iif pod-also blackhole; ip rule add pref 50 from " + s.far.V4.String() + " blackhole",
+			"ip rule del pref 50; ip rule del pref 50; ip rule del pref 50", s.client.Host, finding.Broken, "replies of endpoint",
+		},
+		"a routing rule for a mark": {
+			"ip route add blackhole default table 100; ip rule add pref 0 fwmark 0x1/0x1 lookup 100; iptables -t mangle -I PREROUTING -d 10.96.0.0/12 -j MARK --set-mark 1",
+			"ip rule del fwmark 0x1/0x1; ip route flush table 100; iptables -t mangle -D PREROUTING 1", s.client.Host, finding.Broken, "ip rule",
+		},
+		"to the endpoints, before IPVS's hook": {
+			"iptables -t raw -A OUTPUT -p tcp --dport 8080 -j DROP", "iptables -t raw -D OUTPUT -p tcp --dport 8080 -j DROP", s.node.Host, finding.Broken,
+			"--dport 8080 -j DROP",
+		},
+		"a chain shared by two hooks": {
+			"iptables -N PODS; iptables -A PODS -i pod-+ -j ACCEPT; iptables -A OUTPUT -o lo -j ACCEPT; iptables -A OUTPUT -p tcp --dport 8080 -j PODS; " +
+				"iptables -A OUTPUT -p tcp --dport 8080 -j DROP; iptables -A INPUT -p tcp --dport 8080 -j PODS",
+			"iptables -D INPUT -p tcp --dport 8080 -j PODS; iptables -D OUTPUT -p tcp --dport 8080 -j DROP; iptables -D OUTPUT -p tcp --dport 8080 -j PODS; " +
+				"iptables -D OUTPUT -o lo -j ACCEPT; iptables -F PODS; iptables -X PODS", s.client.Host, finding.Broken, "--dport 8080 -j DROP",
+		},
+	}
+}
+
+// TestDoctorFollowsPaths blocks packets. doctor must name the rule that blocks them.
+func TestDoctorFollowsPaths(t *testing.T) {
+	s := newStage(t)
+	if found := pathsFound(t, s); len(found) > 0 {
+		t.Fatalf("doctor reports findings on a healthy node: %+v", found)
+	}
+	all := s.damages()
+	maps.Copy(all, s.damagesOfOutput())
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) { s.spoil(t, c) })
 	}
 }

@@ -48,7 +48,7 @@ var layers = map[string]layer{
 		ours: []string{"finding", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"),
 		why: "values only: the agent's state and findings about it; time.Time is a value",
 	},
-	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
+	"explain": {ours: []string{"finding", "inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
 	"status": {
 		ours: []string{"agent", "model", "rundir", "view"}, others: []string{"go.uber.org/zap"},
 		why: "receives values from the loop and serves them to root",

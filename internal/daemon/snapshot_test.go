@@ -97,11 +97,11 @@ func TestOnlyAcceptedStatesAreRecorded(t *testing.T) {
 	s := &snapshot{log: zap.NewNop(), source: &Source{
 		lastErrors: func() map[model.Kind]error { return nil }, lastContact: func() map[model.Kind]time.Time { return nil },
 	}}
-	s.observe(&agent.Report{Full: true, Err: errors.New("the first lists lack most Services")})
+	s.observe(&agent.Report{Err: errors.New("the first lists lack most Services")})
 	if s.fresh() {
 		t.Error("a refused state would be recorded")
 	}
-	s.observe(&agent.Report{Full: true, Err: errors.New("no memory"), Results: []agent.Result{{Err: errors.New("no memory")}}})
+	s.observe(&agent.Report{Full: true, Err: errors.New("no memory")})
 	if !s.fresh() {
 		t.Error("a state that the agent serves would not be recorded")
 	}

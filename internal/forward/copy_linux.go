@@ -110,6 +110,14 @@ func (s *source) move(from, to, most int) (int64, error) {
 	}
 }
 
+// fails waits at the end of the connection's data until the connection is closed, and reports whether it failed: the other end may be gone.
+func (s *source) fails() bool {
+	return s.raw.Read(func(fd uintptr) bool {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err != nil || info.State == unix.BPF_TCP_CLOSE
+	}) == nil
+}
+
 // segments returns how many packets a connection has received and sent. It returns false if the socket is closed.
 func (s *source) segments() (in, out uint32, ok bool) {
 	var info *unix.TCPInfo

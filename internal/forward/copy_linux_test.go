@@ -83,6 +83,32 @@ func TestIdleConnectionsHoldNoPipes(t *testing.T) {
 	}
 }
 
+// TestClientsThatAreGone: a client may end its request and then disappear while the endpoint says nothing. The endpoint's connection ends, too.
+func TestClientsThatAreGone(t *testing.T) {
+	f, at := open(t, limits), freePort(t, TCP)
+	ended := make(chan error, 1)
+	set(t, f, at, freeport.Serve(t, "127.0.0.1:0", func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "hello\n")
+		_, _ = io.Copy(io.Discard, c) // the whole request
+		raw, _ := c.SyscallConn()
+		ended <- raw.Read(func(fd uintptr) bool { // until the connection is reset
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			return err != nil || info.State == unix.BPF_TCP_CLOSE
+		})
+	}))
+	c := mustDial(t, at)
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the endpoint's connection is still open")
+	}
+}
+
 // TestSumsVisitNoConnection: the sums are available while connections are locked, and cost as many allocations with 40
 // connections and 10 flows as with one of each.
 func TestSumsVisitNoConnection(t *testing.T) {

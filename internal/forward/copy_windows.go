@@ -15,4 +15,7 @@ func (s *source) copyNext(to *source, _ func(*source, int64)) (int64, error) {
 	return io.Copy(to.conn, s.conn)
 }
 
+// fails does not wait: on Windows, a connection lasts until its endpoint sends something or ends it.
+func (*source) fails() bool { return false }
+
 func (*source) segments() (in, out uint32, ok bool) { return 0, 0, false }

@@ -20,6 +20,7 @@ type stream struct {
 	// silent are the sources from which no data came for that time. A source that has ended is not silent: the other
 	// direction may still carry the reply.
 	silent map[*source]bool
+	over   int // how many directions have ended
 	// in and out are the client's packets that are counted.
 	in, out uint32
 	// counting is true while the next countPackets is due.
@@ -58,20 +59,30 @@ func (s *stream) run() {
 	directions.Go(func() { s.copy(s.server, s.client) })
 	directions.Go(func() { s.copy(s.client, s.server) })
 	directions.Wait()
+	s.close()
+}
+
+func (s *stream) close() {
 	s.countPackets()
 	_ = s.client.conn.Close()
 	_ = s.server.conn.Close()
 }
 
-// copy copies one direction. EOF closes only this direction; an error resets both connections. A deadline exists only
-// while the forwarder is closing.
+// copy copies one direction. EOF closes only this direction; an error resets both connections, even if it occurs after the EOF: a client that is
+// gone must not keep an endpoint's connection open. A deadline exists only while the forwarder is closing.
 func (s *stream) copy(to, from *source) {
 	for interrupted := true; ; interrupted = false {
 		n, err := s.copyAll(to, from)
 		switch {
 		case err == nil:
-			s.ended(from)
+			both := s.ended(from) // before the client's connection can end
 			_ = to.conn.CloseWrite()
+			switch {
+			case both:
+				s.close()
+			case from.fails() && !s.bothEnded():
+				s.reset()
+			}
 			return
 		case !errors.Is(err, os.ErrDeadlineExceeded) || s.silence(from, n == 0 && !interrupted):
 			s.reset()
@@ -105,11 +116,19 @@ func (s *stream) silence(from *source, silent bool) bool {
 	return s.silent[s.client] && s.silent[s.server]
 }
 
-// ended records that a source sends no more data.
-func (s *stream) ended(from *source) {
+// ended records that a source sends no more data, and reports whether this is true of both.
+func (s *stream) ended(from *source) (both bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.silent, from)
+	s.over++
+	return s.over == 2
+}
+
+func (s *stream) bothEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over == 2
 }
 
 func (s *stream) reset() {

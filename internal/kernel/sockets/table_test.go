@@ -123,7 +123,7 @@ func TestFlowsDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	go func() {
 		for data := make([]byte, 100); ; {
 			n, from, err := socket.ReadFromUDPAddrPort(data)

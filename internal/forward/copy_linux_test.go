@@ -86,15 +86,16 @@ func TestIdleConnectionsHoldNoPipes(t *testing.T) {
 // TestClientsThatAreGone: a client may end its request and then disappear while the endpoint says nothing. The endpoint's connection ends, too.
 func TestClientsThatAreGone(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	set(t, f, at, freeport.Serve(t, "127.0.0.1:0", func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, "hello\n")
 		_, _ = io.Copy(io.Discard, c) // the whole request
 		raw, _ := c.SyscallConn()
-		ended <- raw.Read(func(fd uintptr) bool { // until the connection is reset
+		_ = raw.Read(func(fd uintptr) bool { // until the connection is reset
 			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 			return err != nil || info.State == unix.BPF_TCP_CLOSE
 		})
+		close(ended)
 	}))
 	c := mustDial(t, at)
 	if err := c.CloseWrite(); err != nil {

@@ -27,7 +27,7 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 			w.cfg.Checked(time.Now()) // a sign of life, because the remaining parts may take minutes
 		}
 		if w.mustYield(s) {
-			s.report.Interrupted, p.left = true, known.Objects(plan)
+			s.report.Partial, p.left = true, known.Objects(plan)
 			w.waited = diff.Waiting(parts[i+1:], p.target, w.waited)
 			return
 		}

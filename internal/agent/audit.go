@@ -97,6 +97,6 @@ func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Pla
 	}
 	p.known.Compared()
 	p.takeDecision(s, d)
-	s.report.Withheld = len(p.known.Unverified()) > 0
+	s.report.Partial = len(p.known.Unverified()) > 0
 	return p.known.Unverified().Without(d.Plan), nil
 }

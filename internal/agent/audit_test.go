@@ -242,6 +242,10 @@ func TestWriteFailsDuringAnAudit(t *testing.T) {
 		if r := w.lastReport(); r.Err == nil || r.Full {
 			t.Fatalf("the write did not fail during the audit: %+v", r)
 		}
+		w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.10"))
+		if r := w.lastReport(); r.Err != nil || !r.Partial || w.has("-r 10.244.0.10") {
+			t.Errorf("a change of what is unknown counts as written: %+v", r)
+		}
 		w.takeReports()
 		w.sleep(10 * time.Second)
 		ended := w.takeReports()

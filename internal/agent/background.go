@@ -97,7 +97,8 @@ func (j *job[T]) problems(node string, t trouble) []model.Problem {
 	p := model.Problem{Object: model.NodeRef(node), Field: t.what, Reason: fmt.Sprintf("failing (%v); %s", j.err, t.effect), Remedy: t.remedy}
 	switch {
 	case j.hangs():
-		p.Reason = fmt.Sprintf("the latest run began at %s and has not ended; %s", j.since.UTC().Format(time.RFC3339), t.effect) // a text that changed would be a new Problem
+		// A text that changes with time would be a new Problem each time.
+		p.Reason = fmt.Sprintf("the latest run began at %s and has not ended; %s", j.since.UTC().Format(time.RFC3339), t.effect)
 		p.Remedy = "check the kernel's log for a hung call, and restart the agent"
 	case j.failed < manyFailures:
 		return nil

@@ -33,7 +33,9 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 		return
 	}
 	if len(p.known.State().Servers) > 0 || hasDeletion(plan) {
-		p.known.Forget() // sealing the ledger would turn virtual servers that the agent should adopt into foreign ones
+		// Sealing the ledger would turn virtual servers that the agent should adopt into foreign ones. If the next read fails, the sync after it is
+		// still the first one (checkInherited).
+		p.known.Forget()
 		return
 	}
 	a.writer.apply(ctx, s, p, plan)

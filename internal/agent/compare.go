@@ -78,6 +78,7 @@ func (p *planner) rememberRules(s *syncRun, fresh *kernel.State) {
 }
 
 func (p *planner) planTouched(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
+	s.report.Partial = p.known.Unverified().Concerns(s.touched)
 	have := p.known.State()
 	opt := p.options(s.now, have)
 	if p.draining.Due(s.now) {

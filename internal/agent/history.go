@@ -43,7 +43,7 @@ func (h *history) observe(r *Report) {
 		h.err = r.Err.Error()
 	case r.Waiting != nil:
 		h.err = r.Waiting.Error()
-	case r.Full && !r.Withheld: // an incremental sync does not retry earlier failures
+	case r.Complete(): // an incremental sync does not retry earlier failures
 		h.err = ""
 	}
 	if r.Full {

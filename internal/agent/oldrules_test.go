@@ -82,7 +82,7 @@ func TestOldVirtualServersStayUntilNewOnesAreComplete(t *testing.T) {
 			for range 2 * auditInterval / time.Second {
 				w.sleep(time.Second)
 				for _, r := range w.takeReports() {
-					yielded = yielded || r.Full && r.Interrupted
+					yielded = yielded || r.Full && r.Partial
 				}
 				if n := len(w.fake.View().Servers); removed(w) && n < 6000 {
 					t.Fatalf("the old ones are removed, and there are only %d new ones", n)

@@ -77,11 +77,10 @@ type Report struct {
 	// Waiting describes rules that were still being written when the sync ended. Only operations that depend on these
 	// rules are waiting.
 	Waiting error
-	// Interrupted is true if the sync left part of its plan for the next sync, because other changes were waiting.
-	Interrupted bool
-	// Withheld is true if writes failed while an audit was reading. What they wrote is unknown, so only the next audit corrects it.
-	Withheld bool
-	Stuck    []kernel.StuckError
+	// Partial is true if the sync left part of its plan: for the next sync, because other changes were waiting, or for the next audit, because writes
+	// failed while this one was reading, and may have taken effect.
+	Partial bool
+	Stuck   []kernel.StuckError
 	// rulesErr contains the errors from reading the rules. Err includes them.
 	rulesErr  kernel.RulesError
 	rulesRead bool
@@ -181,9 +180,7 @@ func (r *Report) firstUnfinished() error {
 }
 
 // Complete reports whether the kernel was in the wanted state after a full sync.
-func (r *Report) Complete() bool {
-	return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted && !r.Withheld
-}
+func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Partial }
 
 func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))

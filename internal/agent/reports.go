@@ -38,7 +38,7 @@ func (r *reports) take(changes model.Changes, to *Report) {
 
 // applied is true if no step of the sync failed. Failures to read the rules do not count.
 func (r *reports) finish(report *Report, applied bool) {
-	if applied && report.Waiting == nil && !report.Interrupted {
+	if applied && report.Waiting == nil && !report.Partial {
 		report.Programmed, r.triggers = r.triggers, nil
 	}
 	report.noteStuck(r.stuck)

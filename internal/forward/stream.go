@@ -53,13 +53,12 @@ func (s *stream) countPackets() {
 	}
 }
 
-// run copies in both directions until both have ended.
+// run copies in both directions until both have ended. The one that ends last closes both connections.
 func (s *stream) run() {
 	var directions sync.WaitGroup
 	directions.Go(func() { s.copy(s.server, s.client) })
 	directions.Go(func() { s.copy(s.client, s.server) })
 	directions.Wait()
-	s.close()
 }
 
 func (s *stream) close() {

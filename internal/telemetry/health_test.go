@@ -363,7 +363,7 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	h.observe(endedSync(false, nil))
 	ready(503)
 	interrupted := endedSync(true, nil)
-	interrupted.Interrupted = true
+	interrupted.Partial = true
 	h.observe(interrupted)
 	ready(503)
 	h.observe(endedSync(true, nil))

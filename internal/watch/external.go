@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // This file parses the Service fields that concern clients outside the cluster. A mistake in these fields never affects the ClusterIP.
@@ -21,33 +22,35 @@ func externalIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	return ips.list
 }
 
-func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Addr, []netip.Prefix) {
+// setLoadBalancer sets the addresses of a Service's load balancer, and the clients that may use them. Source ranges restrict these addresses even if they
+// are also external IPs, so they are no external IPs then.
+func setLoadBalancer(s *model.Service, svc *v1.Service, kind v1.ServiceType, p *Problems) {
+	restricted := len(svc.Spec.LoadBalancerSourceRanges) > 0
 	if kind != v1.ServiceTypeLoadBalancer {
-		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
+		if restricted {
 			p.AddWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client has access",
 				"set spec.type to LoadBalancer, or remove the field")
 		}
-		return nil, nil
+		return
 	}
 	ips := ingressIPs(svc, p)
+	if restricted {
+		s.ExternalIPs = without(s.ExternalIPs, ips)
+	}
 	ranges, complete := sourceRanges(svc, p)
 	if !complete {
 		ips = withoutOpen(ips, ranges, p)
 	}
-	return ips, ranges
+	s.LoadBalancerIPs, s.SourceRanges = ips, ranges
 }
 
-// outsideRanges removes the addresses that are also a load balancer's, because source ranges apply only to those.
-func outsideRanges(external []netip.Addr, svc *v1.Service) []netip.Addr {
-	if len(external) == 0 || len(svc.Spec.LoadBalancerSourceRanges) == 0 || svc.Spec.Type != v1.ServiceTypeLoadBalancer {
-		return external
+func without(ips, others []netip.Addr) []netip.Addr {
+	set := make(map[netip.Addr]struct{}, len(others))
+	for _, ip := range others {
+		set[ip] = struct{}{}
 	}
-	restricted := map[netip.Addr]struct{}{}
-	for _, ip := range ingressIPs(svc, &Problems{}) {
-		restricted[ip] = struct{}{}
-	}
-	return slices.DeleteFunc(external, func(a netip.Addr) bool {
-		_, exists := restricted[a]
+	return slices.DeleteFunc(ips, func(ip netip.Addr) bool {
+		_, exists := set[ip]
 		return exists
 	})
 }

@@ -57,14 +57,14 @@ func (c converter) service(svc *v1.Service, origin string) *Record {
 		// Use UTC, so that the same instant in two time zones gives equal values.
 		UID: string(svc.UID), Created: svc.CreationTimestamp.UTC(),
 		ClusterIPs:      clusterIPs(svc, p),
-		ExternalIPs:     outsideRanges(externalIPs(svc, p), svc),
+		ExternalIPs:     externalIPs(svc, p),
 		InternalLocal:   svc.Spec.InternalTrafficPolicy != nil && isLocal("spec.internalTrafficPolicy", *svc.Spec.InternalTrafficPolicy, p),
 		ExternalLocal:   externalLocal,
 		HealthCheckPort: healthCheckPort(svc, kind == v1.ServiceTypeLoadBalancer && externalLocal, p),
 		AffinityTimeout: affinityTimeout(svc, p),
 		Ports:           c.servicePorts(svc.Spec.Ports, kind, p),
 	}
-	s.LoadBalancerIPs, s.SourceRanges = loadBalancer(svc, kind, p)
+	setLoadBalancer(s, svc, kind, p)
 	balancing(s, svc.Annotations, p)
 	if len(s.ClusterIPs) > 0 && len(s.Ports) > 0 {
 		r.Service = s

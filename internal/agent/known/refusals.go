@@ -77,6 +77,7 @@ func (r *Refusals) note(now time.Time, op kernel.Op, err error, w *diff.Target) 
 	entry.tries++
 	entry.wait(now)
 	r.own(entry, w)
+	r.change(entry)
 }
 
 func (e *refusal) wait(now time.Time) {
@@ -102,9 +103,11 @@ func (r *Refusals) change(entry *refusal) {
 
 // own gives the Problem to the Services that want the object now. They may not be those that wanted it at the first refusal.
 func (r *Refusals) own(entry *refusal, w *diff.Target) {
-	r.change(entry)
-	entry.owners = ownersOf(entry.op, w)
-	r.change(entry)
+	if owners := ownersOf(entry.op, w, entry.owners); !slices.Equal(owners, entry.owners) {
+		r.change(entry)
+		entry.owners = owners
+		r.change(entry)
+	}
 }
 
 func (r *Refusals) succeeded(object kernel.Object) {

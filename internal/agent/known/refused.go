@@ -41,7 +41,8 @@ func (e *refusal) problem(id model.ServiceID, mode kernel.Mode) model.Problem {
 	return p
 }
 
-func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
+// ownersOf returns the Services that want an object. It searches all virtual servers only if no owner is known from an earlier call.
+func ownersOf(op kernel.Op, w *diff.Target, known []model.ServiceID) []model.ServiceID {
 	var keys []kernel.ServerKey
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -51,6 +52,12 @@ func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	case kernel.BoundAddress:
 		keys = w.ServersAt(o.Addr)
 	case kernel.Member:
+		if keys = serversAt(o, w); len(keys) > 0 {
+			break
+		}
+		if len(known) > 0 {
+			return known
+		}
 		keys = serversWith(o, w)
 	}
 	owners := map[model.ServiceID]struct{}{}
@@ -62,16 +69,17 @@ func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
 }
 
-// Set entries for endpoints do not name their virtual server, so serversWith searches all virtual servers.
-func serversWith(m kernel.Member, w *diff.Target) []kernel.ServerKey {
+// serversAt returns the virtual servers at the address of a set entry.
+func serversAt(m kernel.Member, w *diff.Target) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
 	if server := w.Server(named); server != nil && slices.Contains(server.Members, m) {
 		return []kernel.ServerKey{named}
 	}
-	if at := w.ServersAt(m.Element.Addr); len(at) > 0 {
-		return at
-	}
-	var keys []kernel.ServerKey
+	return w.ServersAt(m.Element.Addr)
+}
+
+// Set entries for endpoints do not name their virtual server, so serversWith searches all virtual servers.
+func serversWith(m kernel.Member, w *diff.Target) (keys []kernel.ServerKey) {
 	for key, server := range w.Servers {
 		if slices.Contains(server.Members, m) {
 			keys = append(keys, key)

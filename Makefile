@@ -297,8 +297,8 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat e2e/bench/recorded.txt '$(benchmarks)' && \
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
-# Smaller cases come first. kube-proxy's iptables mode with 10,000 Services is omitted: its start did not end within two hours.
-bench_cases := $(filter-out iptables/10000,$(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n))) \
+# Smaller cases come first.
+bench_cases := $(foreach n,100 1000 5000 10000,$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
 	kube-ipvs/50000 kube-ipvs-routes/50000 $(foreach n,100 1000,kube-router/$n) $(foreach n,1000 10000,kube-ipvs-nftables/$n) \
 	$(foreach p,ipvs-alone ipvs-conntrack kube-ipvs kube-ipvs-nftables iptables ipvs nftables kube-router,$p/1000/packets) \
 	$(foreach p,kube-ipvs kube-ipvs-nftables nftables,$p/10000/packets) $(foreach p,kube-ipvs iptables ipvs nftables,$p/1000/storms)

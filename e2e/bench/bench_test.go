@@ -24,7 +24,9 @@ import (
 const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
-	startLimit = 10 * time.Minute
+	startLimit = 5 * time.Minute
+	// settleLimit is how long to wait for a program to become idle.
+	settleLimit = 5 * time.Minute
 	// sampled is the number of Services that are probed. Each round sends a request to every Service that is not usable
 	// yet, so probing all Services would be too slow.
 	sampled = 40
@@ -140,7 +142,15 @@ func (b *bench) start(t *testing.T, p program) *Start {
 			t.Logf("end of the log of %s:\n%s", p.name, tail(b.process.Log()))
 		}
 	})
-	a := <-probed
+	var a answer
+	for waiting := true; waiting; {
+		select {
+		case a = <-probed:
+			waiting = false
+		case <-time.After(time.Minute):
+			t.Logf("not all Services are usable yet; the program has used %s of CPU time", b.used(t))
+		}
+	}
 	if a.err != nil {
 		t.Fatal(a.err)
 	}
@@ -153,22 +163,22 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		}
 		return InSeconds(reached[n-1])
 	}
-	return &Start{Half: nth(len(at) / 2), All: nth(len(at)), CPU: InSeconds(b.used(t)), Limit: InSeconds(startLimit)}
+	return &Start{
+		Half: nth(len(at) / 2), All: nth(len(at)), CPU: InSeconds(b.used(t)),
+		Limit: InSeconds(startLimit), Probed: len(at), Usable: len(reached),
+	}
 }
 
 func tail(log string) string { return log[max(0, len(log)-8<<10):] }
 
-// settle waits until the program is idle after startup.
+// settle waits until the program is idle after startup. Some programs are never idle.
 func (b *bench) settle(t *testing.T, result *Result) {
 	started, _ := b.memory(t)
-	for deadline := time.Now().Add(startLimit); ; {
+	for deadline := time.Now().Add(settleLimit); time.Now().Before(deadline); {
 		before := b.used(t)
 		time.Sleep(10 * time.Second)
 		if b.used(t)-before < time.Second {
 			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s still uses more than 10%% of the CPU", result.Program)
 		}
 	}
 	result.Memory = &Memory{Started: started}

@@ -208,10 +208,13 @@ func (t table) text(all []measured) string {
 
 // reached formats a time. A zero time means that the limit was exceeded.
 func reached(s Seconds, start *Start) string {
-	if s == 0 {
-		return fmt.Sprintf("not within %.0f", float64(start.Limit))
+	switch {
+	case s != 0:
+		return number(s)
+	case start.Probed > 0:
+		return fmt.Sprintf("not within %.0f: %d of %d", float64(start.Limit), start.Usable, start.Probed)
 	}
-	return number(s)
+	return fmt.Sprintf("not within %.0f", float64(start.Limit))
 }
 
 // number formats a value with three significant digits.

@@ -14,3 +14,15 @@ func TestPacketCells(t *testing.T) {
 		}
 	}
 }
+
+func TestReached(t *testing.T) {
+	for want, got := range map[string]string{
+		"2.83":                    reached(2.83, &Start{Limit: 300, Probed: 40, Usable: 40}),
+		"not within 300: 0 of 40": reached(0, &Start{Limit: 300, Probed: 40}),
+		"not within 600":          reached(0, &Start{Limit: 600}),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -31,6 +31,9 @@ type Start struct {
 	All   Seconds `json:"all"`
 	CPU   Seconds `json:"cpu"` // of the program and its children
 	Limit Seconds `json:"limit"`
+	// Usable is how many of the Probed Services could be reached within Limit. Older results have 0 for both.
+	Usable int `json:"usable,omitempty"`
+	Probed int `json:"probed,omitempty"`
 }
 
 // Memory is the resident memory of the program.

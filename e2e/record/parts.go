@@ -107,6 +107,7 @@ var Parts = []Part{
 	{"peers-1000", benchProves + " of kube-proxy with 1,000 Services", []string{theirs("1000")}, 30, true},
 	{"peers-storms", "CPU of kube-proxy during many changes at once", []string{theirs("1000/storms")}, 30, true},
 	{"peers-5000", benchProves + " of kube-proxy with 5,000 Services", []string{theirs("5000")}, 120, true},
+	{"peers-10000-iptables", benchProves + " of kube-proxy's iptables mode with 10,000 Services", []string{"bench-peers CASES=iptables/10000"}, 120, true},
 	{"peers-10000-ipvs", benchProves + " of kube-proxy's ipvs mode with 10,000 Services", []string{"bench-peers CASES=ipvs/10000"}, 120, true},
 	{"peers-10000-nftables", benchProves + " of kube-proxy's nftables mode with 10,000 Services", []string{"bench-peers CASES=nftables/10000"}, 120, true},
 	{"peers-kube-router", benchProves + " of kube-router with 100 Services", []string{"bench-peers CASES=kube-router/100"}, 60, true},

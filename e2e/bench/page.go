@@ -18,6 +18,9 @@ const (
 	PicturesPath = "docs/images"
 )
 
+// changedMark marks results of a program that has changed since.
+const changedMark = ", changed since"
+
 // measured is a result and where it was measured.
 type measured struct {
 	Result
@@ -27,8 +30,23 @@ type measured struct {
 // Shows reports whether the page uses a result.
 func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
 
+// Now is what a measurement would measure today.
+type Now struct {
+	Source   string            // see record.Test
+	Versions map[string]string // of other projects, by the first word of a program's name
+}
+
+// changed reports whether a measurement today would measure another program. The kernel alone does not count as a program.
+func (n Now) changed(t record.Test, r Result) bool {
+	project, _, _ := strings.Cut(r.Program, " ")
+	if project == "kube-ipvs" {
+		return t.Source != n.Source
+	}
+	return r.Version != n.Versions[project]
+}
+
 // read returns this package's results, sorted by size, with kube-ipvs first.
-func read(tests []record.Test) (all []measured, err error) {
+func read(tests []record.Test, now Now) (all []measured, err error) {
 	for _, t := range tests {
 		if !Shows(t) {
 			continue
@@ -36,6 +54,9 @@ func read(tests []record.Test) (all []measured, err error) {
 		m := measured{where: t.Where()}
 		if err := json.Unmarshal([]byte(t.Figures[0]), &m.Result); err != nil {
 			return nil, fmt.Errorf("the figures of %s: %w", t.Name(), err)
+		}
+		if now.changed(t, m.Result) {
+			m.where += changedMark
 		}
 		all = append(all, m)
 	}
@@ -167,8 +188,8 @@ func floorsOf(all []measured) (f floors) {
 }
 
 // Page updates the tables and pictures of the page at path. It returns the new page, and its pictures by name.
-func Page(path, page string, tests []record.Test) (text string, drawn map[string]string, err error) {
-	all, err := read(tests)
+func Page(path, page string, tests []record.Test, now Now) (text string, drawn map[string]string, err error) {
+	all, err := read(tests, now)
 	if err != nil {
 		return "", nil, err
 	}

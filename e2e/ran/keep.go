@@ -117,12 +117,16 @@ func readPages(fresh []record.Test) (p pages, err error) {
 		return !claims.Shows(t) && !scoreboard.Shows(t) && !bench.Shows(t)
 	})
 	p.texts = map[string]string{conformance.PagePath: conformance.Page(claims, p.results), scoreboard.PagePath: scoreboard.Page(p.results)}
+	now, err := measurable()
+	if err != nil {
+		return p, err
+	}
 	for _, path := range []string{bench.PagePath, bench.SummaryPath} {
 		before, err := os.ReadFile(path)
 		if err != nil {
 			return p, err
 		}
-		text, pictures, err := bench.Page(path, string(before), p.results)
+		text, pictures, err := bench.Page(path, string(before), p.results, now)
 		if err != nil {
 			return p, err
 		}

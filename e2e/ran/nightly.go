@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/bench"
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
@@ -177,6 +178,15 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	line = concluded.After(n.lines)
 	for i := range tests {
 		tests[i].Part, tests[i].Commit, tests[i].Date = p.Name, commit, line.Date
+	}
+	if slices.ContainsFunc(tests, bench.Shows) {
+		source, err := agentSource(n.clone())
+		if err != nil {
+			return line, err
+		}
+		for i := range tests {
+			tests[i].Source = source
+		}
 	}
 	n.lines = append(n.lines, line)
 	err = errors.Join(record.Append(n.results(), tests...), record.Append(n.gathered(), line), n.end(concluded, work))

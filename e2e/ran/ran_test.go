@@ -75,3 +75,38 @@ not JSON
 		t.Errorf("recorded %s, want %s", &results, want)
 	}
 }
+
+// TestAgentSource: the digest covers the agent's packages and requirements, but no tests and no other commands.
+func TestAgentSource(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "go.mod", "module x\n\ngo 1.24\n")
+	write(t, "internal/daemon/a.go", "package daemon\n\nimport _ \"x/internal/used\"\n")
+	write(t, "internal/used/u.go", "package used\n\nimport _ \"embed\"\n\n//go:embed u.txt\nvar text string\n")
+	write(t, "internal/used/u.txt", "old")
+	write(t, "internal/other/o.go", "package other\n")
+	source := func() string {
+		digest, err := agentSource(".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return digest
+	}
+	last := source()
+	for _, c := range []struct {
+		path, text string
+		counts     bool
+	}{
+		{"internal/other/o.go", "package other\n\nvar new bool\n", false},
+		{"internal/used/u_test.go", "package used\n", false},
+		{"internal/used/u.txt", "new", true},
+		{"internal/daemon/a.go", "package daemon\n", true},
+		{"go.mod", "module x\n\ngo 1.25\n", true},
+	} {
+		write(t, c.path, c.text)
+		now := source()
+		if counts := now != last; counts != c.counts {
+			t.Errorf("a change of %s counts: %v", c.path, counts)
+		}
+		last = now
+	}
+}

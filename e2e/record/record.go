@@ -64,6 +64,8 @@ type Test struct {
 	Part    string `json:"part,omitempty"`
 	Commit  string `json:"commit,omitempty"`
 	Date    string `json:"date,omitempty"`
+	// Source is a digest of the agent's source code. Only new results of benchmarks have it.
+	Source string `json:"source,omitempty"`
 }
 
 // Figure is the key of an attribute with a measurement.

@@ -100,7 +100,11 @@ var tables = map[string]table{
 		PagePath, []string{"half, s", "all, s", "CPU, s"},
 		func(r Result, _ floors) [][]string {
 			if s := r.Start; s != nil {
-				return row(reached(s.Half, s), reached(s.All, s), number(s.CPU))
+				cpu := number(s.CPU)
+				if s.All == 0 {
+					cpu = "more than " + cpu // a process that still runs does not count
+				}
+				return row(reached(s.Half, s), reached(s.All, s), cpu)
 			}
 			return nil
 		},

@@ -176,7 +176,7 @@ func addressRequest(verb kernel.Verb, addr netip.Addr, index int) nlbatch.Reques
 		}
 		return nlbatch.Request{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Payload: payload}
 	}
-	// Without IFA_ADDRESS, the kernel would ignore the prefix length and also delete an IPv4 address that another program added as a /24.
+	// IFA_ADDRESS would limit the deletion to an address with this prefix length, but another program may have added an IPv4 address as a /24.
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 

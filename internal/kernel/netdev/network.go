@@ -50,12 +50,15 @@ func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gatewa
 	}
 	see := func(payload []byte) error { // a node may have more routes than fit in memory
 		hops, err := parseGateways(payload)
+		if err != nil {
+			return err
+		}
 		add(hops)
-		objects = objects || err == nil && len(hops) == 0 && refersToObject(payload)
+		objects = objects || len(hops) == 0 && refersToObject(payload)
 		if addr, is := broadcastOf(payload); is {
 			network[addr] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
 		}
-		return err
+		return nil
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		if err := b.walk(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)}, see); err != nil {

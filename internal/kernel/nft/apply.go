@@ -64,7 +64,7 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 
 func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Ruleset) error {
 	if verb == kernel.Ensure {
-		if err := b.restoreHooks(ctx); err != nil {
+		if err := b.restoreHooks(ctx, r.Family); err != nil {
 			return err
 		}
 	}
@@ -85,10 +85,13 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 		if err != nil {
 			return err
 		}
-		if !b.balances {
-			reqs = append(reqs, balance.Removal(ctx, b.conn, r.Family, all)...)
+		if err := b.conn.Commit(ctx, reqs); err != nil {
+			return err
 		}
-		return b.conn.Commit(ctx, reqs)
+		if !b.balances {
+			balance.Remove(ctx, b.conn, r.Family, all)
+		}
+		return nil
 	case kernel.Delete:
 		if len(existing) == 0 {
 			return nil

@@ -57,14 +57,17 @@ func (a altered) family(f inet.Family) bool {
 	return a.table.Dormant() || slices.ContainsFunc(a.chains, func(c wire.ListedChain) bool { return wantedBases[c.Name].family == f })
 }
 
-// repair undoes the changes. It deletes chains with another hook; a ruleset then creates them again.
-func (a altered) repair() []nlbatch.Request {
+// repair undoes the changes for a family. It deletes chains with another hook; the family's ruleset then creates them again.
+func (a altered) repair(f inet.Family) []nlbatch.Request {
 	var reqs []nlbatch.Request
 	if a.table.Dormant() {
 		reqs = append(reqs, a.table.Wake())
 	}
 	for _, c := range a.chains {
 		w := wantedBases[c.Name]
+		if w.family != f {
+			continue
+		}
 		if c.Hook == w.hook {
 			reqs = append(reqs, wire.Chain(c.Name).CreateBase(w.hook))
 			continue
@@ -74,7 +77,7 @@ func (a altered) repair() []nlbatch.Request {
 	return reqs
 }
 
-func (b *Backend) restoreHooks(ctx context.Context) error {
+func (b *Backend) restoreHooks(ctx context.Context, f inet.Family) error {
 	all, err := b.readable(ctx)
 	if err != nil {
 		return fmt.Errorf("read chains: %w", err)
@@ -83,7 +86,7 @@ func (b *Backend) restoreHooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read tables: %w", err)
 	}
-	if reqs := changed.repair(); len(reqs) > 0 {
+	if reqs := changed.repair(f); len(reqs) > 0 {
 		return b.conn.Commit(ctx, reqs)
 	}
 	return nil

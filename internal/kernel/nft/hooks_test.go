@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -98,6 +99,19 @@ func TestAlteredHooks(t *testing.T) {
 		if left, err := a.rules.altered(t.Context(), chains); err != nil || left.family(f) || len(chains) != len(all) {
 			t.Errorf("after the repair of %s: still altered: %v, error: %v, %d of %d chains exist", command, left, err, len(chains), len(all))
 		}
+	}
+}
+
+// TestHooksOfTheOtherFamily: writing the rules of one family does not delete a chain of the other one, whose rules may not be written soon.
+func TestHooksOfTheOtherFamily(t *testing.T) {
+	a := newAround(t)
+	labtest.Run(t, "nft", "flush chain inet kube-ipvs nat-PREROUTING-6; delete chain inet kube-ipvs nat-PREROUTING-6; "+
+		"add chain inet kube-ipvs nat-PREROUTING-6 { type nat hook prerouting priority 5; }")
+	apply(t, a.rules, kernel.Op{Verb: kernel.Ensure, Object: a.sets[inet.IPv4]})
+	labtest.Run(t, "nft", "list chain inet kube-ipvs nat-PREROUTING-6")
+	apply(t, a.rules, kernel.Op{Verb: kernel.Ensure, Object: a.sets[inet.IPv6]})
+	if chain := labtest.Run(t, "nft", "list chain inet kube-ipvs nat-PREROUTING-6"); strings.Contains(chain, "priority 5") {
+		t.Error(chain)
 	}
 }
 

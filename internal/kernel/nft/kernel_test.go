@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
 var opaque = cmpopts.EquateComparable(netip.Addr{})
@@ -210,5 +212,33 @@ func TestLargeSetIsReplaced(t *testing.T) {
 	sets, members, err := b.ReadSets(t.Context(), set.Name)
 	if err != nil || sets[set.Name] != set || len(members[set.Name]) != many {
 		t.Errorf("%v with %d members: %v", sets[set.Name], len(members[set.Name]), err)
+	}
+}
+
+// TestLeavesBalancing: rules replace balancing even if another program's rule uses one of its chains. Many affinity maps are no obstacle.
+func TestLeavesBalancing(t *testing.T) {
+	b := open(t)
+	balancer, err := balance.New([]inet.Family{inet.IPv4})
+	labtest.Opened(t, balancer, err)
+	const many = 2000 // a single transaction with all deletions would lose acknowledgments
+	var creates []kernel.Op
+	for n := range many {
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
+		server := kernel.Server{Key: key, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: 10800, MaskBits: 32}
+		d := kernel.Destination{Addr: netip.MustParseAddrPort("10.244.0.1:80"), Weight: 1}
+		creates = append(creates, kernel.Op{Verb: kernel.Create, Object: server},
+			kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: key, Destination: d}})
+	}
+	apply(t, balancer, creates...)
+	labtest.Run(t, "nft", "add chain inet kube-ipvs mine; add rule inet kube-ipvs mine jump pick4.1")
+	set := kernel.Set{Name: "S4", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: everything(inet.IPv4, set)})
+	chains, err := b.conn.Chains(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := slices.DeleteFunc(chains, func(name string) bool { _, _, ours := parseChain(name); return ours })
+	if slices.Sort(left); !slices.Equal(left, []string{"mine", "pick4.1"}) {
+		t.Errorf("%d other chains remain: %v", len(left), left[:min(len(left), 5)])
 	}
 }

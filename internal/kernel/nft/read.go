@@ -143,7 +143,7 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (members map[kernel
 	return members, stray, err
 }
 
-// Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read omits the jump.
+// Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read omits all jumps of the family, so that its rules are written again.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := map[inet.Family]kernel.RulesView{}
 	for _, f := range b.families {

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,9 +38,11 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	}
 	reqs := []nlbatch.Request{wire.Set(want.Name).Delete(), make}
 	if have.Type == want.Type && have.Family == want.Family {
-		reqs, err = b.keeping(ctx, members, want, reqs)
+		if reqs, err = b.keeping(ctx, members, want, reqs); err != nil {
+			return err
+		}
 	}
-	return errors.Join(err, b.conn.Commit(ctx, reqs))
+	return b.conn.Commit(ctx, reqs)
 }
 
 func (b *Backend) keeping(ctx context.Context, members map[kernel.Element]struct{}, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {

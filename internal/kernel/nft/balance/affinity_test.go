@@ -372,3 +372,59 @@ func TestFullMapOfClients(t *testing.T) {
 		t.Error("a client reaches a removed endpoint")
 	}
 }
+
+// TestRepairKeepsClients: a rule of another program breaks the frontend, but does not change which records are right.
+func TestRepairKeepsClients(t *testing.T) {
+	b := openBalancer(t)
+	first, second := endpoint(1, 1), endpoint(2, 1)
+	create := sticky(shop, 32, first, second)
+	mustApply(t, b, create...)
+	remember(t, shop, "198.51.100.1", first)
+	remember(t, shop, "198.51.100.2", second)
+	mustApply(t, b, remove(shop, first))
+	records := func() int {
+		n, err := b.Records(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	repair := func(command string) {
+		labtest.Run(t, "nft", command)
+		if have := mustRead(t, b)[shop]; have.Scheduler != BrokenScheduler || len(have.Destinations) != 1 {
+			t.Fatalf("%s: read %v", command, have)
+		}
+		mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: create[0].Object})
+		if have := mustRead(t, b)[shop]; have.Scheduler != "rr" || len(have.Destinations) != 1 {
+			t.Errorf("%s: repaired to %v", command, have)
+		}
+	}
+	repair("insert rule inet kube-ipvs balance4 counter")
+	if chain := labtest.Run(t, "nft", "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); records() != 2 || !strings.Contains(chain, "gone") {
+		t.Errorf("%d records; the chain is\n%s", records(), chain)
+	}
+	repair("flush chain inet kube-ipvs " + affinity{key: shop}.name())
+	if n := records(); n != 0 {
+		t.Errorf("%d records, although the removed endpoints are unknown", n)
+	}
+}
+
+// TestClientMapOfAKilledAgent: the records in a client map without a chain may name endpoints that no longer exist.
+func TestClientMapOfAKilledAgent(t *testing.T) {
+	b := openBalancer(t)
+	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: server(false)})
+	if err := b.conn.Commit(t.Context(), []nlbatch.Request{affinityMap(shop)}); err != nil {
+		t.Fatal(err)
+	}
+	remember(t, shop, "198.51.100.1", endpoint(1, 1))
+	create := sticky(shop, 32, endpoint(2, 1))
+	create[0].Verb = kernel.Update
+	mustApply(t, b, create...)
+	if n, err := b.Records(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d records remain, %v", n, err)
+	}
+	mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: create[0].Object})
+	if left, err := b.conn.Table(t.Context()); err != nil || left.Exists {
+		t.Errorf("the table still exists: %v", err)
+	}
+}

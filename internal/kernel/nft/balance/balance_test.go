@@ -13,6 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 var shop = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
@@ -94,6 +95,52 @@ func TestUnchangedSlotsAreNotEncoded(t *testing.T) {
 	if n := testing.AllocsPerRun(1, func() { change.units(comments{}) }); n > 100 {
 		t.Errorf("replacing one of 1,000 endpoints takes %.0f allocations", n)
 	}
+}
+
+// TestUnits: a unit that deletes an element for another one also adds it. Otherwise, a transaction could end between the two.
+func TestUnits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		frontend := func(name string) *frontend {
+			var dests []kernel.Destination
+			for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(1, 2000), 0, 1000, rapid.ID[int]).Draw(t, name) {
+				dests = append(dests, endpoint(n, 1+uint32(n)%3))
+			}
+			return (&frontend{}).with(server(rapid.Bool().Draw(t, name+" has affinity")), dests)
+		}
+		w := newChange(shop, &found{frontend: frontend("before")})
+		w.to = frontend("after")
+		w.to.gone, w.to.forgetful = nil, false
+		added, where := map[entry]int{}, map[entry]int{}
+		for i, unit := range w.units(comments{}) {
+			for _, r := range unit {
+				set := nameOfSet(r)
+				_ = wire.EachElement(r.Payload, func(e wire.Element) error {
+					key := entry{set, wire.Element{Key: e.Key}}
+					if r.Type&0xff == unix.NFT_MSG_NEWSETELEM {
+						added[key] = i
+					} else {
+						where[key] = i
+					}
+					return nil
+				})
+			}
+		}
+		for key, i := range where {
+			if at, again := added[key]; again && at != i {
+				t.Fatalf("an element of %s is deleted in unit %d and added in unit %d", key.set, i, at)
+			}
+		}
+	})
+}
+
+func nameOfSet(r nlbatch.Request) (name string) {
+	_ = nlbatch.EachAttr(r.Payload[4:], func(typ uint16, v []byte) error {
+		if typ == unix.NFTA_SET_ELEM_LIST_SET {
+			name = nlbatch.String(v)
+		}
+		return nil
+	})
+	return name
 }
 
 func TestGone(t *testing.T) {

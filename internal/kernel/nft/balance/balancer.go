@@ -83,8 +83,10 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	for i := range all {
 		all[i] = i
 	}
-	if retry := b.try(ctx, ops, all, errs, fresh); len(retry) > 0 {
-		err := b.reread(ctx, keysOf(ops))
+	if retry, read := b.try(ctx, ops, all, errs, fresh); len(retry) > 0 {
+		if !read {
+			err = b.reread(ctx, keysOf(ops))
+		}
 		for _, i := range retry {
 			errs[i] = err
 		}
@@ -103,23 +105,23 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// try executes the chosen operations. It returns the operations to retry after a read, because the known state may be outdated. If sure is
-// true, the known state has just been read.
-func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
+// try executes the chosen operations. It returns the operations to retry after a read, because the known state may be outdated, and whether it
+// has read the state itself. If sure is true, the known state has just been read.
+func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int, read bool) {
 	changes, outdated := b.prepare(ops, chosen, errs)
 	b.refreshGone(ctx, changes)
 	if outdated && !sure {
-		return chosen // nothing was written
+		return chosen, false // nothing was written
 	}
-	if refused := b.write(ctx, changes, errs); !refused || sure {
-		return nil
+	if refused, read := b.write(ctx, changes, errs, sure); !refused || sure || !read {
+		return nil, false
 	}
 	for _, i := range chosen {
 		if errs[i] != nil {
 			retry = append(retry, i)
 		}
 	}
-	return retry
+	return retry, true
 }
 
 func describeAll(ops []kernel.Op, errs []error, err error) []error {
@@ -175,24 +177,23 @@ func (b *Balancer) tidy(ctx context.Context) {
 		DropUnused(ctx, b.conn)
 		defer func() { b.known = nil }() // the table may have been deleted
 	}
-	var idle []string
 	unused := slices.Sorted(maps.Keys(b.unused))
 	picks := func(name string) bool { _, picks := pickerOf(name); return picks }
 	if others := slices.DeleteFunc(slices.Clone(unused), picks); len(unused)-len(others) <= spare {
 		unused = others
 	}
 	for names := range slices.Chunk(unused, wire.MaxElements) {
-		_ = b.conn.Commit(ctx, b.known.chains.removal(names))
+		removal, maps := b.known.chains.removal(names), []nlbatch.Request(nil)
 		for _, name := range names {
+			if of, keeps := strings.CutPrefix(name, "affinity"); keeps {
+				maps = append(maps, wire.Set(clients+of).Delete())
+			}
 			delete(b.unused, name)
 			delete(b.known.chains, name)
-			if of, keeps := strings.CutPrefix(name, "affinity"); keeps {
-				idle = append(idle, clients+of)
-			}
 		}
-	}
-	for _, name := range idle { // no chain uses the map anymore
-		_ = b.conn.Commit(ctx, []nlbatch.Request{wire.Set(name).Delete()})
+		if b.conn.Commit(ctx, slices.Concat(removal, maps)) != nil && len(maps) > 0 {
+			_ = b.conn.Commit(ctx, removal) // another program may have deleted a map
+		}
 	}
 }
 
@@ -239,7 +240,7 @@ func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes
 	}
 	for _, w := range changes {
 		if w.draft.exists {
-			w.to = w.old().with(w.draft.Server, w.draft.dests)
+			w.to = w.target()
 		}
 	}
 	return changes, outdated
@@ -255,7 +256,7 @@ func (b *Balancer) refreshGone(ctx context.Context, changes []*change) {
 		if read, err := b.readComments(ctx, old.chain()); err == nil {
 			b.known.chains[old.chain()] = read[old.chain()]
 			old.gone = goneIn(read[old.chain()])
-			w.to = old.with(w.draft.Server, w.draft.dests)
+			w.to = w.target()
 		}
 	}
 }
@@ -266,10 +267,22 @@ func newChange(key kernel.ServerKey, from *found) *change {
 	case from == nil:
 	case from.frontend != nil:
 		w.draft = draft{exists: true, Server: from.frontend.Server, dests: from.frontend.destinations()}
-	case from.recorded.Key.Addr.IsValid():
-		w.draft = draft{exists: true, Server: from.recorded}
+	case from.parts.Key.Addr.IsValid():
+		w.draft = draft{exists: true, Server: from.parts.Server, dests: from.parts.destinations()}
 	}
 	return w
+}
+
+// target returns the frontend after the change.
+func (w *change) target() *frontend {
+	if w.from == nil || w.from.frontend != nil {
+		return w.old().with(w.draft.Server, w.draft.dests)
+	}
+	to := w.from.parts.with(w.draft.Server, w.draft.dests)
+	if w.from.unsure && to.hasAffinity() {
+		to.gone, to.forgetful = nil, true
+	}
+	return to
 }
 
 // old returns the frontend before the change. It is empty if the kernel contains no frontend, or only parts of it.
@@ -283,29 +296,32 @@ func (w *change) old() *frontend {
 // maxTransaction limits the size of a transaction, so that it fits into one send.
 const maxTransaction = 100 << 10
 
-// write writes the changes in transactions. If the kernel refuses some changes, it writes the others again.
-func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (refused bool) {
+// write writes the changes in transactions. If the kernel refuses some changes, it writes the others again, after reading the kernel state if
+// that may differ from what is known.
+func (b *Balancer) write(ctx context.Context, changes []*change, errs []error, sure bool) (refused, read bool) {
 	for len(changes) > 0 {
-		n, failed := b.writeSome(ctx, changes)
+		n, whole, failed := b.writeSome(ctx, changes)
 		if len(failed) == 0 {
 			b.settle(changes[:n])
 			changes = changes[n:]
 			continue
 		}
 		refused = true
-		// If a change spans several transactions, some of them may have succeeded.
-		keys := make([]kernel.ServerKey, len(changes))
-		for i, w := range changes {
-			keys[i] = w.key
-		}
-		if err := b.reread(ctx, keys); err != nil {
-			failed[nil] = err
+		if !sure || !whole {
+			keys := make([]kernel.ServerKey, len(changes))
+			for i, w := range changes {
+				keys[i] = w.key
+			}
+			if err := b.reread(ctx, keys); err != nil {
+				failed[nil] = err
+			}
+			sure, read = true, true
 		}
 		if failed[nil] != nil {
 			for _, w := range changes {
 				w.fail(errs, failed[nil])
 			}
-			return true
+			return true, read
 		}
 		changes = slices.DeleteFunc(changes, func(w *change) bool {
 			if failed[w] != nil {
@@ -316,7 +332,7 @@ func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (
 			return false
 		})
 	}
-	return refused
+	return refused, read
 }
 
 func (w *change) fail(errs []error, err error) {
@@ -326,17 +342,22 @@ func (w *change) fail(errs []error, err error) {
 }
 
 // writeSome writes as many changes as fit into one transaction, and at least one. An error under the key nil applies to all of
-// them.
-func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, failed map[*change]error) {
-	reqs := b.prerequisites(changes)
-	units, owners, size := slices.Collect(slices.Chunk(reqs, 1)), make([]*change, len(reqs)), bytesIn(reqs)
+// them. If whole is true, an error means that nothing was written.
+func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, whole bool, failed map[*change]error) {
+	units := b.prerequisites(changes)
+	owners, size := make([]*change, len(units)), bytesIn(slices.Concat(units...))
 	for ; n < len(changes) && (n == 0 || size < maxTransaction); n++ {
 		for _, u := range changes[n].units(b.known.chains) {
 			size += bytesIn(u)
 			units, owners = append(units, u), append(owners, changes[n])
 		}
 	}
-	return n, b.send(ctx, units, owners)
+	sent, failed := b.send(ctx, units, owners)
+	for _, err := range failed {
+		var refusal *nlbatch.Error // of one request: the kernel then undoes the others of the transaction
+		whole = whole || sent == 1 && errors.As(err, &refusal)
+	}
+	return n, whole, failed
 }
 
 func bytesIn(reqs []nlbatch.Request) (n int) {
@@ -346,7 +367,8 @@ func bytesIn(reqs []nlbatch.Request) (n int) {
 	return n
 }
 
-func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
+// prerequisites returns the requests for missing chains and maps. A unit contains all requests that concern one chain.
+func (b *Balancer) prerequisites(changes []*change) (units [][]nlbatch.Request) {
 	made := map[string]bool{}
 	lacks := func(c Chain) bool {
 		lacks := !made[c.Name] && !b.known.chains.have(c)
@@ -359,19 +381,20 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 		}
 		f := w.key.Family()
 		if slices.ContainsFunc(shared[f], lacks) {
-			reqs = slices.Concat(reqs, foundation(f))
+			unit := foundation(f)
 			if b.known.chains.ofVersion010(f) {
-				reqs = append(reqs, wire.Set(numbersMap(f)).Flush())
+				unit = append(unit, wire.Set(numbersMap(f)).Flush())
 			}
+			units = append(units, unit)
 			for _, c := range shared[f] {
 				made[c.Name] = true
 			}
 		}
 		if c := w.to.picker().chain(); lacks(c) {
-			reqs = append(reqs, c.Requests()...)
+			units = append(units, c.Requests())
 		}
 	}
-	return reqs
+	return units
 }
 
 func foundation(f inet.Family) []nlbatch.Request {
@@ -382,10 +405,10 @@ func foundation(f inet.Family) []nlbatch.Request {
 	return reqs
 }
 
-// send runs one transaction, or several if the units are too large for one. It never splits a unit.
-func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*change) map[*change]error {
-	failed := map[*change]error{}
-	for from := 0; from < len(units) && len(failed) == 0; {
+// send runs one transaction, or several if the units are too large for one. It never splits a unit. It returns the number of transactions.
+func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*change) (sent int, failed map[*change]error) {
+	failed = map[*change]error{}
+	for from := 0; from < len(units) && len(failed) == 0; sent++ {
 		size, to := 0, from
 		var reqs []nlbatch.Request
 		var of []*change
@@ -402,7 +425,7 @@ func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners [
 		}
 		from = to
 	}
-	return failed
+	return sent, failed
 }
 
 func (b *Balancer) settle(done []*change) {

@@ -12,13 +12,20 @@ import (
 )
 
 func TestBalancerRepairs(t *testing.T) {
-	for _, c := range []struct{ what, command string }{
-		{"a slot", "delete element inet kube-ipvs slots4 { 10.96.0.1 . tcp . 80 . 1 }"},
-		{"the front", "delete element inet kube-ipvs slot-numbers4 { 10.96.0.1 . tcp . 80 }"},
-		{"the picker", "flush map inet kube-ipvs pickers4"},
-		{"all slots", "flush map inet kube-ipvs slots4"},
-		{"the chain", "flush chain inet kube-ipvs pick4.3"},
-		{"the entrance", "flush chain inet kube-ipvs balance4"},
+	for _, c := range []struct {
+		what, command string
+		serving       int // endpoints that the repair of the virtual server alone must keep
+	}{
+		{"a slot", "delete element inet kube-ipvs slots4 { 10.96.0.1 . tcp . 80 . 1 }", 2},
+		{"the front", "delete element inet kube-ipvs slot-numbers4 { 10.96.0.1 . tcp . 80 }", 0},
+		{"the picker", "flush map inet kube-ipvs pickers4", 3},
+		{"all slots", "flush map inet kube-ipvs slots4", 0},
+		{"the chain", "flush chain inet kube-ipvs pick4.3", 3},
+		{"the entrance", "flush chain inet kube-ipvs balance4", 3},
+		{"a rule in the entrance", "insert rule inet kube-ipvs balance4 counter", 3},
+		{"a rule in the picker", "insert rule inet kube-ipvs pick4.3 counter", 3},
+		{"a huge number", "delete element inet kube-ipvs slot-numbers4 { 10.96.0.1 . tcp . 80 }; " +
+			`add element inet kube-ipvs slot-numbers4 { 10.96.0.1 . tcp . 80 comment "rr 0 0 32 2147483648 0" : 0 . 3 }`, 3},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			b := openBalancer(t)
@@ -38,6 +45,9 @@ func TestBalancerRepairs(t *testing.T) {
 				ops = ops[1:]
 			}
 			have = mustRead(t, b)[shop]
+			if len(have.Destinations) != c.serving {
+				t.Errorf("connections reach %d endpoints before the next operation, want %d", len(have.Destinations), c.serving)
+			}
 			for _, op := range ops {
 				d, isDest := op.Object.(kernel.ServerDestination)
 				if _, stands := have.Destination(d.Addr); have.Key != shop || isDest && !stands {
@@ -70,7 +80,11 @@ func TestOneOfABatchIsRefused(t *testing.T) {
 	elsewhere, err := New(inet.Families)
 	labtest.Opened(t, elsewhere, err)
 	mustApply(t, elsewhere, other)
+	before := b.Stats().Dumps
 	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
+	if lists := b.Stats().Dumps - before; lists > 11 {
+		t.Errorf("%d lists, but to read everything once takes 11", lists)
+	}
 	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
 		t.Errorf("got %v", errs)
 	}

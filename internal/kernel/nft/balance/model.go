@@ -28,7 +28,7 @@ type frontend struct {
 	slots, idle []kernel.Destination
 	// gone lists the removed endpoints that the client map may still contain, sorted by address.
 	gone []netip.AddrPort
-	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
+	// forgetful is true if there are too many removed endpoints, or unknown ones. The agent then deletes all records of clients.
 	forgetful bool
 	// old is true if version 0.1.0 wrote a frontend without affinity: it is in the map of frontends until its next change.
 	old bool
@@ -146,7 +146,11 @@ func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	slices.SortFunc(idle, kernel.Destination.Compare)
 	next.slots = place(f.slots, active, apportion(active))
 	next.idle = place(f.idle, idle, apportion(idle))
-	if f.hasAffinity() && next.hasAffinity() {
+	switch {
+	case !next.hasAffinity():
+	case !f.hasAffinity():
+		next.forgetful = true // an agent that was killed may have left a client map
+	default:
 		if next.gone = f.goneWithout(active); len(next.gone) > maxGone {
 			next.gone, next.forgetful = nil, true
 		}

@@ -24,13 +24,17 @@ type found struct {
 	frontend *frontend
 	// entries contains all elements of the frontend if frontend is nil.
 	entries []entry
-	// recorded is the part of the virtual server that could be read if frontend is nil. Its key is invalid if nothing could be read.
-	recorded kernel.Server
+	// parts contains what could be read of the virtual server and its destinations if frontend is nil. The key is invalid if nothing could be
+	// read.
+	parts frontend
+	// unsure is true if parts may lack removed endpoints.
+	unsure bool
 }
 
 type content struct {
 	frontends map[kernel.ServerKey]*found
 	chains    comments
+	torn      bool // the list of rules may lack some
 }
 
 // comments contains the rule comments of each chain. They show whether the chain is complete.
@@ -69,13 +73,13 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 		return nil, err
 	}
 	for key, f := range c.frontends {
-		if f.frontend == nil {
+		if f.frontend == nil || c.torn && f.frontend.hasAffinity() {
 			keys = append(keys[:len(keys):len(keys)], key)
 		}
 	}
 	chains := comments{}
 	for _, key := range keys {
-		if f := c.frontends[key]; f != nil && f.frontend != nil {
+		if f := c.frontends[key]; f != nil && f.frontend != nil && !(c.torn && f.frontend.hasAffinity()) {
 			continue
 		}
 		r, err := b.lookup(ctx, key, chains)
@@ -96,9 +100,10 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 func (b *Balancer) readLists(ctx context.Context) (*content, error) {
 	c := &content{frontends: map[kernel.ServerKey]*found{}}
 	var err error
-	if c.chains, err = b.readComments(ctx, ""); err != nil {
+	if c.chains, err = b.readComments(ctx, ""); c.chains == nil {
 		return nil, fmt.Errorf("read balancing chains: %w", err)
 	}
+	c.torn = err != nil
 	for _, f := range b.families {
 		all := map[kernel.ServerKey]*raw{}
 		for _, set := range sharedMapNames[f] {
@@ -150,7 +155,9 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw, chains comm
 		if len(rest) != 4 {
 			return errElement
 		}
-		r.slots[binary.NativeEndian.Uint32(rest)] = d
+		if err == nil {
+			r.slots[binary.NativeEndian.Uint32(rest)] = d
+		}
 	}
 	r.err = errors.Join(r.err, err)
 	return nil
@@ -169,7 +176,10 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	}
 	f := &frontend{Server: kernel.Server{Key: key}}
 	slots, idle, err := parseFrontendComment(at.Comment, &f.Server)
-	broken.recorded = f.Server
+	broken.parts.Server = f.Server
+	if err == nil {
+		broken.unsure = r.collectParts(&broken.parts, slots, idle, chains)
+	}
 	if err != nil || r.err != nil || uint64(slots)+uint64(idle) != uint64(len(r.slots)) {
 		return broken
 	}
@@ -183,6 +193,30 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 		return broken
 	}
 	return &found{frontend: f}
+}
+
+// collectParts collects the destinations of a frontend that may be broken, each once. If the chains for affinity are incomplete, rules about removed
+// endpoints may be missing.
+func (r *raw) collectParts(into *frontend, slots, idle uint32, chains comments) (unsure bool) {
+	for n, d := range r.slots {
+		switch {
+		case n < min(slots, firstIdle):
+			into.slots = append(into.slots, d)
+		case n >= firstIdle && n-firstIdle < idle:
+			into.idle = append(into.idle, d)
+		}
+	}
+	for _, all := range []*[]kernel.Destination{&into.slots, &into.idle} {
+		slices.SortFunc(*all, kernel.Destination.Compare)
+		*all = slices.CompactFunc(*all, func(a, b kernel.Destination) bool { return a.Addr == b.Addr })
+	}
+	if !into.hasAffinity() {
+		return false
+	}
+	into.gone = goneIn(chains[into.chain()])
+	wrote := into.affinity()
+	wrote.pick.slots = int(slots)
+	return slices.ContainsFunc(wrote.chains(), func(c Chain) bool { return !chains.have(c) })
 }
 
 func (r *raw) destinations(first, n uint32) (all []kernel.Destination) {
@@ -208,8 +242,8 @@ func (c comments) complete(f *frontend, named bool) bool {
 	return !f.hasAffinity() || !slices.ContainsFunc(f.affinity().chains(), func(chain Chain) bool { return !c.have(chain) })
 }
 
-// readComments reads the comments of all chains, or of one. It accepts a torn list, because readContent looks up
-// incomplete frontends.
+// readComments reads the comments of all chains, or of one. If the list may lack rules, it returns the list and ErrDumpInterrupted. A frontend with
+// an incomplete chain is then looked up. A chain of a frontend with affinity looks complete if only rules about removed endpoints are missing.
 func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
 	rules, err := b.conn.Rules(ctx, wire.Chain(only))
 	if err != nil && !errors.Is(err, nlbatch.ErrDumpInterrupted) {
@@ -219,7 +253,7 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 	for _, r := range rules {
 		all[r.Chain] = append(all[r.Chain], r.Comment)
 	}
-	return all, nil
+	return all, err
 }
 
 // BrokenScheduler marks a frontend whose elements or chains another program changed. diff then writes the frontend again.
@@ -229,9 +263,9 @@ func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
 	if f.frontend != nil {
 		return f.frontend.observed(limits), true
 	}
-	s := kernel.ObservedServer{Server: f.recorded}
+	s := f.parts.observed(limits) // with its destinations: if diff had to create them again, there would be none for a moment
 	s.Scheduler = BrokenScheduler
-	return s, f.recorded.Key.Addr.IsValid()
+	return s, f.parts.Key.Addr.IsValid()
 }
 
 // Read returns all frontends as virtual servers.
@@ -280,6 +314,9 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 	return result, nil
 }
 
+// mostRead is the maximum number of slots that lookup reads. Another program may have written a comment with a huge number.
+const mostRead = 1 << 18
+
 // lookup reads the element of the frontend, then the slots and chains that the element names. It adds each chain that it reads to chains.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
@@ -287,19 +324,18 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	if err := b.getEntries(ctx, f, []entry{{numbersMap(f), of}, {frontendsMap(f), of}}, all, chains); err != nil || all[key] == nil {
 		return nil, err
 	}
-	var fronts []*frontend
-	slots, idle := uint32(0), uint32(0)
+	needed, slots, idle := slices.Clone(shared[f]), uint32(0), uint32(0)
 	for _, at := range []*entry{all[key].numbered, all[key].named} {
 		if at == nil {
 			continue
 		}
 		front := &frontend{Server: kernel.Server{Key: key}}
 		n, m, err := parseFrontendComment(at.Comment, &front.Server)
-		if err != nil || n > firstIdle || m > firstIdle {
+		if err != nil || n > mostRead || m > mostRead {
 			return all[key], nil
 		}
 		front.slots = make([]kernel.Destination, n)
-		fronts, slots, idle = append(fronts, front), max(slots, n), max(idle, m)
+		needed, slots, idle = append(needed, front.chains()...), max(slots, n), max(idle, m)
 	}
 	asked := []entry{{recordMap(f), of}}
 	for n := range slots {
@@ -308,16 +344,12 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	for n := range idle {
 		asked = append(asked, slotEntry(key, firstIdle+n, kernel.Destination{Addr: key.Addr}))
 	}
-	needed := slices.Clone(shared[f])
-	for _, front := range fronts {
-		needed = append(needed, front.chains()...)
-	}
 	for _, c := range needed {
 		if _, known := chains[c.Name]; known {
 			continue
 		}
 		read, err := b.readComments(ctx, c.Name)
-		if err != nil {
+		if read == nil {
 			return nil, fmt.Errorf("read chain %s: %w", c.Name, err)
 		}
 		if chains[c.Name] = read[c.Name]; c.from != nil {

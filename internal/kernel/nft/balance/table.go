@@ -84,8 +84,9 @@ func unused(ctx context.Context, conn *wire.Conn) (bool, error) {
 	return len(chains) == 0 && len(sets) == 0, nil
 }
 
-// Removal deletes the chains and maps of a family if no rule uses them. Open connections keep their endpoints.
-func Removal(ctx context.Context, conn *wire.Conn, f inet.Family, chains []string) []nlbatch.Request {
+// Remove deletes the chains and maps of a family, which no rule uses anymore. Open connections keep their endpoints. What another program's rule
+// uses stays.
+func Remove(ctx context.Context, conn *wire.Conn, f inet.Family, chains []string) {
 	var flushes, deletions, sets []nlbatch.Request
 	for _, name := range chains {
 		if ownChain(f, name) {
@@ -94,12 +95,21 @@ func Removal(ctx context.Context, conn *wire.Conn, f inet.Family, chains []strin
 	}
 	existing, err := conn.Sets(ctx)
 	if err != nil {
-		return nil
+		return
 	}
 	for name := range existing {
 		if ownMap(f, name) {
 			sets = append(sets, wire.Set(name).Delete())
 		}
 	}
-	return slices.Concat(flushes, sets, deletions)
+	for _, all := range [][]nlbatch.Request{flushes, sets, deletions} {
+		for reqs := range slices.Chunk(all, wire.MaxElements) {
+			if conn.Commit(ctx, reqs) == nil {
+				continue
+			}
+			for _, r := range reqs {
+				_ = conn.Commit(ctx, []nlbatch.Request{r})
+			}
+		}
+	}
 }

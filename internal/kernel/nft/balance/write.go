@@ -13,7 +13,7 @@ import (
 // swap replaces an element of a set. Without old, it adds an element; without new, it deletes one.
 type swap struct{ old, new *entry }
 
-// units returns the requests that turn the old frontend into the new one. The first requests write what new connections need, the next ones
+// units returns the requests that turn the old frontend into the new one. A unit must be in one transaction. The first requests write what new connections need, the next ones
 // write the frontend itself, and the last ones delete what is no longer used. The frontend therefore works even between two transactions.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
@@ -28,12 +28,11 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	}
 	early, late = swapSlots(w.key, 0, old.slots, to.slots, early, late)
 	early, late = swapSlots(w.key, firstIdle, old.idle, to.idle, early, late)
-	units = slices.Collect(slices.Chunk(swaps(early), 1))
+	units = swaps(early)
 	if to.hasAffinity() {
 		units = append(units, w.affinityUnits(chains)...)
 	}
-	last := slices.Concat(swaps(w.swapOne(recordEntry)), swaps(w.swapOne(frontendEntry)), swaps(late))
-	units = slices.AppendSeq(units, slices.Chunk(last, 1))
+	units = slices.Concat(units, swaps(w.swapOne(recordEntry)), swaps(w.swapOne(frontendEntry)), swaps(late))
 	if all := slices.Concat(units...); w.from != nil && w.from.frontend == nil && bytesIn(all) < maxTransaction {
 		return [][]nlbatch.Request{all} // without a moment in which the elements are missing
 	}
@@ -96,10 +95,11 @@ func swapSlots(key kernel.ServerKey, first uint32, old, to []kernel.Destination,
 	return early, late
 }
 
-// swaps puts consecutive elements of one set into one request: first deletions, then additions.
-func swaps(all []swap) (reqs []nlbatch.Request) {
+// swaps puts consecutive elements of one set into one unit: a request with deletions, then one with additions.
+func swaps(all []swap) (units [][]nlbatch.Request) {
 	for len(all) > 0 {
 		set, n := all[0].set(), 0
+		var unit []nlbatch.Request
 		var old, new []entry
 		for n < len(all) && n < wire.MaxElements && all[n].set() == set {
 			if all[n].old != nil {
@@ -111,14 +111,14 @@ func swaps(all []swap) (reqs []nlbatch.Request) {
 			n++
 		}
 		if len(old) > 0 {
-			reqs = append(reqs, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, old...))
+			unit = append(unit, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, old...))
 		}
 		if len(new) > 0 {
-			reqs = append(reqs, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, new...))
+			unit = append(unit, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, new...))
 		}
-		all = all[n:]
+		units, all = append(units, unit), all[n:]
 	}
-	return reqs
+	return units
 }
 
 func (s swap) set() string {

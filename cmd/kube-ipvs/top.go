@@ -70,6 +70,7 @@ type topCommand struct {
 
 	services inspect.ServiceList
 	asked    time.Time // when the Services were requested from the agent
+	stale    string    // why services may be outdated
 	before   inspect.Counts
 	at       time.Time
 }
@@ -83,10 +84,15 @@ func (t *topCommand) document() bool { return t.list.output == asJSON || t.list.
 func (t *topCommand) next() (inspect.TopList, error) {
 	if time.Since(t.asked) >= askAgain {
 		services, err := t.list.services(t.cmd, t.machine, t.args)
-		if err != nil {
+		switch {
+		case err == nil:
+			t.services, t.stale = services, ""
+		case t.asked.IsZero():
 			return inspect.TopList{}, err
+		default: // the agent may be restarting
+			t.stale = "changes of Services since the last answer of the agent: " + err.Error()
 		}
-		t.services, t.asked = services, time.Now()
+		t.asked = time.Now()
 	}
 	now, err := t.machine.CountsOf(t.cmd.Context(), t.list.socket)
 	if err != nil {
@@ -95,6 +101,9 @@ func (t *topCommand) next() (inspect.TopList, error) {
 	before, at := t.before, t.at
 	t.before, t.at = now, time.Now()
 	list := inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds())
+	if t.stale != "" {
+		list.Unknown = append(slices.Clone(list.Unknown), t.stale)
+	}
 	if why := t.machine.StoppedCounters(t.cmd.Context()); why != "" {
 		list.Unknown = append(slices.Clone(list.Unknown), "connections, packets and bytes per second: "+why)
 	}
@@ -147,30 +156,32 @@ const (
 )
 
 func (t *topCommand) live(out *os.File) (err error) {
+	screen := inspect.TopScreen{Endpoints: t.list.output == asWide}
+	if err := screen.SortBy(t.list.sortBy); err != nil {
+		return err
+	}
 	in := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(in)
 	if err != nil {
 		return fmt.Errorf("prepare the terminal: %w; use --batch", err)
 	}
+	t.cmd.SetErr(io.Discard) // the screen shows what is unknown
 	fmt.Fprint(out, enterScreen)
 	defer func() {
+		t.cmd.SetErr(nil)
 		_, failed := fmt.Fprint(out, leaveScreen)
 		err = errors.Join(err, failed, term.Restore(in, before))
 	}()
 	keys := make(chan rune)
 	go readKeys(os.Stdin, keys)
-	screen := inspect.TopScreen{Endpoints: t.list.output == asWide}
-	note := ""
-	if t.machine.StoppedCounters(t.cmd.Context()) != "" {
-		note = " (counters are stopped)"
-	}
 	list, err := t.next()
+	at, updates := time.Now(), 0
 	ticks := time.NewTicker(t.interval)
 	defer ticks.Stop()
 	var reading chan error // reading many counters takes a while, so a goroutine does it while this loop handles keys
 	var read inspect.TopList
 	for err == nil {
-		draw(out, &screen, list, note)
+		draw(out, &screen, list, at)
 		select {
 		case key, open := <-keys:
 			if !open || screen.Key(key) {
@@ -186,7 +197,11 @@ func (t *topCommand) live(out *os.File) (err error) {
 				}(reading)
 			}
 		case err = <-reading:
-			list, reading = read, nil
+			list, at, reading = read, time.Now(), nil
+			if updates++; updates == t.iterations {
+				draw(out, &screen, list, at)
+				return err
+			}
 		case <-t.cmd.Context().Done():
 			return nil
 		}
@@ -194,12 +209,12 @@ func (t *topCommand) live(out *os.File) (err error) {
 	return err
 }
 
-func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList, note string) {
+func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList, at time.Time) {
 	width, height, err := term.GetSize(int(out.Fd()))
 	if err != nil {
 		width, height = 80, 24
 	}
-	title := "kube-ipvs top " + time.Now().Format("15:04:05") + note
+	title := "kube-ipvs top " + at.Format("15:04:05")
 	fmt.Fprint(out, goHome+strings.Join(screen.Lines(list, title, width, height), clearLine+"\r\n")+clearLine+clearBelow)
 }
 

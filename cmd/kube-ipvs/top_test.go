@@ -8,6 +8,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
@@ -69,6 +72,15 @@ func topFails(t *testing.T, s *stage) {
 		if out, stderr, status := s.inspect(t, strings.Fields(line)...); status == 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: status %d, %q, want %q\n%s", line, status, stderr, want, out)
 		}
+	}
+	again := topCommand{machine: s.Machine, cmd: &cobra.Command{}, args: []string{"no name"}}
+	again.cmd.SetContext(t.Context())
+	if _, err := again.next(); err == nil {
+		t.Error("no error although no Services were read")
+	}
+	again.asked = again.asked.Add(time.Nanosecond) // they were read long ago
+	if list, err := again.next(); err != nil || len(list.Unknown) != 1 || !strings.Contains(list.Unknown[0], "no name") {
+		t.Errorf("%v, unknown: %q", err, list.Unknown)
 	}
 	s.Counts = func(context.Context, string) (inspect.Counts, error) {
 		return nil, errors.New("nftables balances connections on this node")

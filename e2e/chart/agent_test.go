@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
@@ -37,6 +38,8 @@ func TestAgentTakesItsArguments(t *testing.T) {
 	cases := map[string]values{
 		"everything":    parse(t, everything),
 		"kube-proxy":    parse(t, "kubeProxyConfig: {mode: ipvs, clusterCIDR: 10.244.0.0/16, ipvs: {scheduler: lc, strictARP: true}, healthzBindAddress: 0.0.0.0}"),
+		"kubeadm's":     {"kubeProxyConfig": kubeProxyOfKubeadm(t)},
+		"no metrics":    parse(t, "config: {metricsBindAddress: ''}"),
 		"other ports":   parse(t, "{config: {healthzBindAddress: '0.0.0.0:10356', metricsBindAddress: '0.0.0.0:10349'}, healthPort: 10356, metrics: {port: 10349}}"),
 		"metrics of v4": parse(t, "metrics: {bindAddress: 0.0.0.0}"),
 	}
@@ -53,6 +56,34 @@ func TestAgentTakesItsArguments(t *testing.T) {
 			}
 			checkPorts(t, file, args, &container)
 		})
+	}
+}
+
+// kubeProxyOfKubeadm returns what kubeadm writes for kube-proxy, without its ConfigMap.
+func kubeProxyOfKubeadm(t *testing.T) map[string]any {
+	t.Helper()
+	var cm corev1.ConfigMap
+	text, err := os.ReadFile(kubeadmConfigMap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &cm); err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, cm.Data["config.conf"])
+}
+
+// TestKubeconfigOfKubeProxy: the agent cannot read kube-proxy's kubeconfig unless a volume contains it.
+func TestKubeconfigOfKubeProxy(t *testing.T) {
+	const file = "/var/lib/kube-proxy/kubeconfig.conf"
+	for mounts, want := range map[string]bool{
+		"[]": false, "[{name: a, mountPath: /var/lib/kube}]": false, "[{name: a, mountPath: /var/lib/kube-proxy/}]": true, "[{name: a, mountPath: " + file + "}]": true,
+	} {
+		v := parse(t, "{extraVolumes: [{name: a, emptyDir: {}}], extraVolumeMounts: "+mounts+"}")
+		v["kubeProxyConfig"] = kubeProxyOfKubeadm(t)
+		if got := strings.Contains(mustRender(t, v).Manifest, "kubeconfig: "+file); got != want {
+			t.Errorf("mounts %s: the configuration contains the kubeconfig: %t, want %t", mounts, got, want)
+		}
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 // taintRetry is the delay before the first retry to remove the startup taint. maxTaintRetry is the longest delay.
 const taintRetry, maxTaintRetry = time.Second, time.Minute
 
+// taintCheck is how often the agent looks whether the taint is back: a kubelet whose Node object was deleted creates it again, with the taint.
+const taintCheck = 10 * time.Minute
+
 // taintLimit is the timeout of one attempt.
 const taintLimit = 10 * time.Second
 
@@ -43,7 +46,7 @@ func openStartupTaint(settings *config.Settings, node string, source *Source, pr
 	return &startupTaint{remove: object.Remove, problems: problems, log: log}, nil
 }
 
-// run waits for the first complete sync, and then tries to remove the taint until it is gone.
+// run waits for the first complete sync, and then removes the taint whenever it is there.
 func (s *startupTaint) run(ctx context.Context, ready <-chan struct{}) {
 	if s.remove == nil {
 		return
@@ -53,11 +56,16 @@ func (s *startupTaint) run(ctx context.Context, ready <-chan struct{}) {
 	case <-ctx.Done():
 		return
 	}
-	for wait := taintRetry; !s.try(ctx); wait = min(2*wait, maxTaintRetry) {
+	for retry := taintRetry; ctx.Err() == nil; {
+		wait := taintCheck
+		if s.try(ctx) {
+			retry = taintRetry
+		} else {
+			wait, retry = retry, min(2*retry, maxTaintRetry)
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return
 		}
 	}
 }

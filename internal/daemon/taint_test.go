@@ -69,7 +69,10 @@ func TestStartupTaintIsRemovedAfterTheFirstSync(t *testing.T) {
 		if n, p := a.after(10 * time.Minute); n != a.failing+1 || p.Field != "" {
 			t.Errorf("%d attempts, want %d; problem: %v", n, a.failing+1, p)
 		}
-		for i, at := range a.times[1:] {
+		if n, _ := a.after(taintCheck); n != a.failing+2 {
+			t.Errorf("%d attempts, want %d: the taint is back if the Node object was created again", n, a.failing+2)
+		}
+		for i, at := range a.times[1 : a.failing+1] {
 			if wait := at.Sub(a.times[i]); wait > maxTaintRetry {
 				t.Errorf("attempt %d came %v after the previous one", i+2, wait)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -76,7 +77,7 @@ func (c *Cleanup) FoundLeftovers(plan diff.Plan, mode kernel.Mode, addresses []n
 	}
 	for _, why := range kept {
 		c.Kept = append(c.Kept, why)
-		fmt.Fprintln(c.notes, why)
+		fmt.Fprintln(c.notes, finding.Printable(why))
 	}
 	c.found(plan, mode, "no rules, sets or tables of kube-proxy on this node")
 }
@@ -98,11 +99,11 @@ func (c *Cleanup) Did(op kernel.Op, err error) {
 	text := op.In(c.mode)
 	if err != nil {
 		c.Failed = append(c.Failed, cleanupFailure{text, err.Error()})
-		fmt.Fprintf(c.notes, "failed: %s: %v\n", text, err)
+		fmt.Fprintf(c.notes, "failed: %s: %s\n", finding.Printable(text), finding.Printable(err.Error()))
 		return
 	}
 	c.Removed = append(c.Removed, text)
-	fmt.Fprintln(c.out, text)
+	fmt.Fprintln(c.out, finding.Printable(text))
 }
 
 // DidLast records the result of a step that no plan contains: that it removed something, would remove it in a dry run, or failed. The

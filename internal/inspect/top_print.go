@@ -29,17 +29,25 @@ var topColumns = []struct {
 // PrintTop writes a line for each frontend and, if wide, for each endpoint.
 func PrintTop(w io.Writer, list TopList, form Table) error {
 	if form.SortBy != "" {
-		var titles []string
-		for _, c := range topColumns {
-			titles = append(titles, strings.ToLower(c.title))
-		}
-		i := slices.Index(titles, strings.ToLower(form.SortBy))
-		if i < 0 {
-			return fmt.Errorf("--sort-by %q: use one of %s", form.SortBy, strings.Join(titles, ", "))
+		i, err := topColumn(form.SortBy)
+		if err != nil {
+			return err
 		}
 		list.Items, form.SortBy = slices.SortedStableFunc(slices.Values(list.Items), topColumns[i].compare), ""
 	}
 	return topTable(list, form.Wide).writeAs(w, form)
+}
+
+// topColumn returns the index of the column with this title.
+func topColumn(name string) (int, error) {
+	var titles []string
+	for i, c := range topColumns {
+		if strings.EqualFold(c.title, name) {
+			return i, nil
+		}
+		titles = append(titles, strings.ToLower(c.title))
+	}
+	return 0, fmt.Errorf("--sort-by %q: use one of %s", name, strings.Join(titles, ", "))
 }
 
 func topTable(list TopList, endpoints bool) *table {

@@ -25,6 +25,14 @@ type TopScreen struct {
 	widths []int
 }
 
+// SortBy sorts by the column with this title. Without a title, it does nothing.
+func (s *TopScreen) SortBy(title string) (err error) {
+	if title != "" {
+		s.column, err = topColumn(title)
+	}
+	return err
+}
+
 // Key handles a key and reports whether the user wants to quit.
 func (s *TopScreen) Key(key rune) (quit bool) {
 	switch {
@@ -127,7 +135,7 @@ func (s *TopScreen) Lines(list TopList, title string, width, height int) []strin
 	lines := []string{
 		fmt.Sprintf("%s   %d of %d frontends   %s connections/s   %s packets/s   %s bytes in/s   %s bytes out/s", title, len(items), len(list.Items),
 			short(sums.Connections), short(sums.Packets), short(sums.BytesIn), short(sums.BytesOut)),
-		s.status(),
+		s.status(list.Unknown),
 	}
 	if s.asking {
 		lines = append(lines, topHelp...)
@@ -175,7 +183,7 @@ func (s *TopScreen) selects(e TopEntry) bool {
 		slices.ContainsFunc(e.Endpoints, func(o TopEndpoint) bool { return in(o.Pod) || in(o.Address.String()) })
 }
 
-func (s *TopScreen) status() string {
+func (s *TopScreen) status(unknown []string) string {
 	text := "sorted by " + topColumns[s.column].title
 	switch {
 	case s.typing:
@@ -186,7 +194,11 @@ func (s *TopScreen) status() string {
 	if s.Paused {
 		text += ", paused"
 	}
-	return text + "   (h for help, q to quit)"
+	text += "   (h for help, q to quit)"
+	if len(unknown) > 0 {
+		text += "   unknown: " + strings.Join(unknown, "; ")
+	}
+	return text
 }
 
 var topHelp = []string{

@@ -132,6 +132,19 @@ func TestTopKeys(t *testing.T) {
 			t.Errorf("after the keys %q, the screen is\n%s\nwant it to contain %q, but not %q", keys, picture, want[0], want[1])
 		}
 	}
+	screen := inspect.TopScreen{}
+	if err := screen.SortBy("active"); err != nil {
+		t.Error(err)
+	}
+	list.Unknown = []string{"the counters are stopped"}
+	for _, want := range []string{"sorted by ACTIVE", "unknown: the counters are stopped"} {
+		if picture := strings.Join(screen.Lines(list, "top", 200, 20), "\n"); !strings.Contains(picture, want) {
+			t.Errorf("the screen lacks %q:\n%s", want, picture)
+		}
+	}
+	if err := screen.SortBy("age"); err == nil {
+		t.Error("sorted by a column that does not exist")
+	}
 	for _, key := range []rune{'q', 3} {
 		if screen := (inspect.TopScreen{}); !screen.Key(key) {
 			t.Errorf("%q does not quit", key)

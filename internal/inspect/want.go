@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -194,7 +195,7 @@ func Plan(w io.Writer, plan diff.Plan, mode kernel.Mode) {
 	for _, phase := range plan.Phases {
 		fmt.Fprintf(w, "# %s\n", phase.Name)
 		for _, op := range phase.Ops {
-			fmt.Fprintln(w, op.In(mode))
+			fmt.Fprintln(w, finding.Printable(op.In(mode))) // another program may have written it
 		}
 	}
 }

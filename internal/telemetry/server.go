@@ -32,6 +32,8 @@ type server struct {
 	handler             http.Handler
 	log                 *zap.Logger
 	retry               time.Duration
+	// listen replaces net.Listen in tests.
+	listen func(address string) (net.Listener, error)
 	// listening, if set, is called with the address that the server listens on.
 	listening func(net.Addr)
 	// problems, if set, receives a problem while the server cannot listen.
@@ -39,14 +41,17 @@ type server struct {
 }
 
 func (s *server) run(ctx context.Context) {
-	logged := false
+	reported := ""
 	for ctx.Err() == nil {
-		err := s.serve(ctx)
+		served, err := s.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if !logged {
-			logged = true
+		if served {
+			reported = ""
+		}
+		if text := fmt.Sprint(err); text != reported {
+			reported = text
 			s.log.Error("cannot serve "+s.what+"; retrying", zap.String("address", s.address),
 				zap.String("flag", s.flag), zap.Duration("every", s.retry), zap.Error(err))
 			if s.problems != nil {
@@ -57,14 +62,21 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-func (s *server) serve(ctx context.Context) error {
+// serve serves until ctx ends or the server fails. served is false if it could not listen.
+func (s *server) serve(ctx context.Context) (served bool, err error) {
 	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
-		return err
+		return false, err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.address)
+	listen := s.listen
+	if listen == nil {
+		listen = func(address string) (net.Listener, error) {
+			return new(net.ListenConfig).Listen(ctx, "tcp", address)
+		}
+	}
+	listener, err := listen(s.address)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.log.Info("serving "+s.what, zap.Stringer("address", listener.Addr()))
 	if s.problems != nil {
@@ -92,9 +104,9 @@ func (s *server) serve(ctx context.Context) error {
 		<-stopped
 	}
 	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+		return true, nil
 	}
-	return err
+	return true, err
 }
 
 func metricsHandler(registry *prometheus.Registry, cfg Config, mode *mode) http.Handler {

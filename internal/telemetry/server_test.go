@@ -3,10 +3,12 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +144,36 @@ func TestAddressInUseIsRetried(t *testing.T) {
 		t.Errorf("logged %d times, want once", got)
 	}
 }
+
+// TestServerFailsAgain: after the server has listened, the next failure is a new one, even for the same reason.
+func TestServerFailsAgain(t *testing.T) {
+	core, logs := observer.New(zap.ErrorLevel)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	s := &server{what: "health", log: zap.New(core), handler: http.NotFoundHandler(), listen: func(string) (net.Listener, error) {
+		switch calls++; calls {
+		case 3:
+			return brokenListener{}, nil
+		case 6:
+			cancel()
+		}
+		return nil, errors.New("in use")
+	}}
+	s.run(ctx)
+	var reasons []string
+	for _, e := range logs.All() {
+		reasons = append(reasons, fmt.Sprint(e.ContextMap()["error"]))
+	}
+	if want := []string{"in use", "broken", "in use"}; !slices.Equal(reasons, want) {
+		t.Errorf("reported %q, want %q", reasons, want)
+	}
+}
+
+type brokenListener struct{}
+
+func (brokenListener) Accept() (net.Conn, error) { return nil, errors.New("broken") }
+func (brokenListener) Close() error              { return nil }
+func (brokenListener) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // TestStopCutsSlowClients: the agent stops even if a client is downloading a profile.
 func TestStopCutsSlowClients(t *testing.T) {

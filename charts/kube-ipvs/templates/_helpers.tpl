@@ -48,7 +48,16 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 {{- if .Values.config -}}
 {{ merge (dict "apiVersion" "config.kube-ipvs.io/v1alpha1" "kind" "Configuration") .Values.config | toYaml }}
 {{- else if .Values.kubeProxyConfig -}}
-{{ merge (dict "apiVersion" "kubeproxy.config.k8s.io/v1alpha1" "kind" "KubeProxyConfiguration") .Values.kubeProxyConfig | toYaml }}
+{{- $config := deepCopy .Values.kubeProxyConfig }}
+{{- /* kube-proxy's kubeconfig is a file in its own pod. Without it, the agent uses its ServiceAccount. */}}
+{{- with $config.clientConnection }}
+{{- $file := .kubeconfig | default "" | toString }}{{ $mounted := false }}
+{{- range $.Values.extraVolumeMounts }}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) (printf "%s/" $file) }}{{ $mounted = true }}{{ end }}
+{{- end }}
+{{- if not $mounted }}{{ $_ := set $config "clientConnection" (omit . "kubeconfig") }}{{ end }}
+{{- end }}
+{{ merge (dict "apiVersion" "kubeproxy.config.k8s.io/v1alpha1" "kind" "KubeProxyConfiguration") $config | toYaml }}
 {{- end }}
 {{- end }}
 

@@ -196,12 +196,17 @@ func TestWorkflow(t *testing.T) {
 	var targets []string
 	for _, job := range []string{"build", "publish"} {
 		for _, s := range workflow.Jobs[job].Steps {
-			if s.Run != "" {
+			switch {
+			case s.Run == "":
+			case strings.HasPrefix(s.Run, "[["):
+				checksTag(t, s.Run)
+				targets = append(targets, "check the tag")
+			default:
 				targets = append(targets, strings.Join(strings.Fields(s.Run)[:2], " "))
 			}
 		}
 	}
-	if d := cmp.Diff([]string{"make release", "make release-publish"}, targets); d != "" || len(workflow.Jobs) != 2 {
+	if d := cmp.Diff([]string{"check the tag", "make release", "check the tag", "make release-publish"}, targets); d != "" || len(workflow.Jobs) != 2 {
 		t.Error(d)
 	}
 	recipe := func(target string) string {
@@ -214,5 +219,19 @@ func TestWorkflow(t *testing.T) {
 	dry := recipe("release") + strings.Replace(recipe("release-publish"), " publish ", " publish -dry-run ", 1)
 	if d := cmp.Diff(dry, recipe("release-dry-run")); d != "" {
 		t.Errorf("make release-dry-run (-the workflow's targets +its own):\n%s", d)
+	}
+}
+
+// checksTag runs the check of a tag. Its name becomes part of commands, and git allows quotes in it.
+func checksTag(t *testing.T, check string) {
+	t.Helper()
+	for tag, want := range map[string]bool{
+		"v0.1.0": true, "v0.10.2-rc.1": true, "v0.1": false, "v0.1.0'; id; '": false, "v0.1.0-$(id)": false, "v0.1.0\nx": false, "": false,
+	} {
+		cmd := exec.Command("bash", "-c", check)
+		cmd.Env = []string{"GITHUB_REF_NAME=" + tag}
+		if err := cmd.Run(); (err == nil) != want {
+			t.Errorf("%q: %v", tag, err)
+		}
 	}
 }

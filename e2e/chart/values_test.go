@@ -60,6 +60,30 @@ func target(c *corev1.Container, p *corev1.Probe) string {
 	return "no port " + p.HTTPGet.Port.StrVal
 }
 
+// TestHelmTestAsksTheSocket: helm test would fail on a healthy node if it asked another socket.
+func TestHelmTestAsksTheSocket(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}":                           "[status]",
+		"config: {statusSocket: null}": "[status]",
+		"config: {statusSocket: ''}":   "",
+		"config: {statusSocket: /run/kube-ipvs/other.sock}":                                      "[status --status-socket=/run/kube-ipvs/other.sock]",
+		"{config: {statusSocket: ''}, extraArgs: ['--status-socket=/run/kube-ipvs/other.sock']}": "[status --status-socket=/run/kube-ipvs/other.sock]",
+		"extraArgs: ['--status-socket=']":                                                        "",
+	} {
+		got := ""
+		for _, hook := range mustRender(t, parse(t, values)).Hooks {
+			var pod corev1.Pod
+			if err := yaml.Unmarshal([]byte(hook.Manifest), &pod); err != nil {
+				t.Fatal(err)
+			}
+			got += fmt.Sprint(pod.Spec.Containers[0].Args)
+		}
+		if got != want {
+			t.Errorf("%s: the test runs %q, want %q", values, got, want)
+		}
+	}
+}
+
 // TestLabelsOfUsersAppearOnce: strict YAML parsers reject duplicate keys, and others use only one value.
 func TestLabelsOfUsersAppearOnce(t *testing.T) {
 	v := with(parse(t, everything), parse(t, `

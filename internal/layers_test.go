@@ -138,7 +138,7 @@ var layers = map[string]layer{
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "independent of the work that the lock protects"},
 	"rundir":    {why: "a path, its permissions, and the process behind a socket"},
 	"preflight": {
-		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "kernel/sockets", "model", "userspace"},
+		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "kernel/sockets", "kernel/sockopt", "model", "userspace"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine; makes no decisions for the loop",
 	},

@@ -116,9 +116,11 @@ type extension struct {
 	name   string
 	target bool
 	module string
-	// needed is false if iptables-nft may use native nftables expressions instead.
+	// needed is false if iptables-nft may use native nftables expressions instead. iptables-legacy needs all extensions.
 	needed bool
 }
+
+func (f *facts) needs(e extension) bool { return e.needed || f.detected.Variant == iptables.Legacy }
 
 var extensions = []extension{
 	{"set", false, "xt_set", true},

@@ -95,7 +95,7 @@ func rulesInNFTables(setting string, f facts) (nftables bool, why string) {
 			}
 		}
 		for _, e := range extensions {
-			if e.needed && errors.Is(f.extensions[e], errAbsent) {
+			if f.needs(e) && errors.Is(f.extensions[e], errAbsent) {
 				return true, "the kernel has no module " + e.module
 			}
 		}

@@ -136,7 +136,7 @@ func lackingTools(f facts, needs Needs) []finding.Finding {
 	}
 	for _, e := range extensions {
 		if err, asked := f.extensions[e]; asked {
-			found = append(found, module(e.module, err, e.needed)...)
+			found = append(found, module(e.module, err, f.needs(e))...)
 		}
 	}
 	return found

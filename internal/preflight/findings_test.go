@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func TestFindings(t *testing.T) {
 			[]string{"iptables for IPv6: boom", "uses it anyway"}, false},
 		{"xt_set", func(f *facts) { f.extensions[extensions[0]] = absent }, []string{"module xt_set"}, true},
 		{"xt_comment", func(f *facts) { f.extensions[extensions[2]] = absent }, []string{"module xt_comment"}, false},
-		{"legacy, not probed", func(f *facts) { f.extensions = nil }, nil, false},
+		{"xt_MASQUERADE for iptables-legacy", withoutMasquerade, []string{"module xt_MASQUERADE"}, true},
 		{"sysctl read-only and correct", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "1"} }, nil, false},
 		{"sysctl read-only and wrong", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0"} }, []string{"is 0, must be 1", "sysctl -w net/ipv4/ip_forward=1"}, true},
 		{"sysctl wrong, but writable", func(f *facts) { f.sysctls["net/ipv4/ip_forward"] = sysctl{value: "0", writable: true} }, nil, false},
@@ -116,6 +117,7 @@ func TestChooseRules(t *testing.T) {
 		{"no ipset", kernel.RulesAuto, func(f *facts) { f.setTypes[kernel.HashIPPortNet] = absent }, "no module ip_set_hash_ipportnet"},
 		{"ipset unknown", kernel.RulesAuto, func(f *facts) { f.setTypes[kernel.HashIP] = errors.New("boom") }, ""},
 		{"no xt_set", kernel.RulesAuto, func(f *facts) { f.extensions[extensions[0]] = absent }, "no module xt_set"},
+		{"no xt_MASQUERADE for iptables-legacy", kernel.RulesAuto, withoutMasquerade, "no module xt_MASQUERADE"},
 		{"no xt_comment", kernel.RulesAuto, func(f *facts) { f.extensions[extensions[2]] = absent }, ""},
 		{"by setting", kernel.RulesNFTables, func(*facts) {}, "--rules is nftables"},
 		{"iptables by setting", kernel.RulesIPTables, func(f *facts) { f.iptables = errors.New("boom") }, ""},
@@ -178,4 +180,10 @@ func TestParseCapabilities(t *testing.T) {
 	if got := parseCapabilities("CapEff:\tnonsense\n"); got != 0 {
 		t.Errorf("got capabilities %x from invalid input, want 0", got)
 	}
+}
+
+var masquerade = extensions[slices.IndexFunc(extensions, func(e extension) bool { return e.name == "MASQUERADE" })]
+
+func withoutMasquerade(f *facts) {
+	f.extensions[masquerade], f.detected.Variant = fmt.Errorf("x: %w", errAbsent), iptables.Legacy
 }

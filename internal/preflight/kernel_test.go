@@ -73,6 +73,15 @@ func TestProbesOfNetfilter(t *testing.T) {
 			t.Errorf("extension %s: %v", e.name, err)
 		}
 	}
+	if _, err := exec.Command("iptables-legacy", "-nL").Output(); err != nil {
+		t.Logf("no iptables-legacy: %v", err)
+		return
+	}
+	for e, err := range probeLegacyExtensions() {
+		if err != nil {
+			t.Errorf("extension %s of iptables-legacy: %v", e.name, err)
+		}
+	}
 }
 
 func TestProbesRecognizeAbsence(t *testing.T) {
@@ -85,9 +94,11 @@ func TestProbesRecognizeAbsence(t *testing.T) {
 	if err := probeSetTypes(ctx)["hash:nosuch"]; !errors.Is(err, errAbsent) {
 		t.Errorf("missing set type: %v", err)
 	}
-	for e, err := range probeExtensions(ctx) {
-		if !errors.Is(err, errAbsent) {
-			t.Errorf("missing extension %s: %v", e.name, err)
+	for _, found := range []map[extension]error{probeExtensions(ctx), probeLegacyExtensions()} {
+		for e, err := range found {
+			if !errors.Is(err, errAbsent) {
+				t.Errorf("missing extension %s: %v", e.name, err)
+			}
 		}
 	}
 	compat := compatSubsystem

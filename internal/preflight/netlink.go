@@ -10,8 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
 // ipvsFamily requests the ID of the IPVS family, which loads the module. Without this ID, the kernel silently drops all
@@ -137,6 +139,32 @@ func probeExtensions(ctx context.Context) map[extension]error {
 			err = unix.ENOENT
 		}
 		found[extensions[i]] = presence(err, unix.ENOENT, unix.EPROTONOSUPPORT)
+	}
+	return found
+}
+
+// probeLegacyExtensions is probeExtensions for iptables-legacy. A test of a restore does not notice a missing extension: only the kernel does, when
+// the rules are committed.
+func probeLegacyExtensions() map[extension]error {
+	// struct xt_get_revision and the socket options from linux/netfilter_ipv4/ip_tables.h
+	const nameLength, getMatchRevision, getTargetRevision = 29, 66, 67
+	found := map[extension]error{}
+	socket, err := sockopt.Open(inet.IPv4)
+	if err == nil {
+		defer func() { _ = socket.Close() }()
+	}
+	for _, e := range extensions {
+		answer := err
+		if answer == nil {
+			asked := make([]byte, nameLength+1) // revision 0
+			copy(asked, e.name)
+			option := getMatchRevision
+			if e.target {
+				option = getTargetRevision
+			}
+			answer = socket.Get(option, asked)
+		}
+		found[e] = presence(answer, unix.ENOENT, unix.EPROTONOSUPPORT)
 	}
 	return found
 }

@@ -24,9 +24,11 @@ func probeMode(ctx context.Context, needs Needs) (f facts) {
 	}
 	f.detected, f.iptables = iptables.Detect(ctx)
 	f.setTypes = probeSetTypes(ctx)
-	// Individual extensions can be probed only through nftables. With iptables-legacy, a failed restore names the
-	// missing extensions.
-	if f.iptables == nil && f.detected.Variant == iptables.NFT {
+	switch {
+	case f.iptables != nil:
+	case f.detected.Variant == iptables.Legacy:
+		f.extensions = probeLegacyExtensions()
+	default:
 		f.extensions = probeExtensions(ctx)
 	}
 	return f

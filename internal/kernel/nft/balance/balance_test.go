@@ -110,7 +110,7 @@ func TestUnits(t *testing.T) {
 		w := newChange(shop, &found{frontend: frontend("before")})
 		w.to = frontend("after")
 		w.to.gone, w.to.forgetful = nil, false
-		added, where := map[entry]int{}, map[entry]int{}
+		added, deleted := map[entry]int{}, map[entry]int{}
 		for i, unit := range w.units(comments{}) {
 			for _, r := range unit {
 				set := nameOfSet(r)
@@ -119,13 +119,13 @@ func TestUnits(t *testing.T) {
 					if r.Type&0xff == unix.NFT_MSG_NEWSETELEM {
 						added[key] = i
 					} else {
-						where[key] = i
+						deleted[key] = i
 					}
 					return nil
 				})
 			}
 		}
-		for key, i := range where {
+		for key, i := range deleted {
 			if at, again := added[key]; again && at != i {
 				t.Fatalf("an element of %s is deleted in unit %d and added in unit %d", key.set, i, at)
 			}

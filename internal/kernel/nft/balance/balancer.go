@@ -183,15 +183,15 @@ func (b *Balancer) tidy(ctx context.Context) {
 		unused = others
 	}
 	for names := range slices.Chunk(unused, wire.MaxElements) {
-		removal, maps := b.known.chains.removal(names), []nlbatch.Request(nil)
+		removal, records := b.known.chains.removal(names), []nlbatch.Request(nil)
 		for _, name := range names {
 			if of, keeps := strings.CutPrefix(name, "affinity"); keeps {
-				maps = append(maps, wire.Set(clients+of).Delete())
+				records = append(records, wire.Set(clients+of).Delete())
 			}
 			delete(b.unused, name)
 			delete(b.known.chains, name)
 		}
-		if b.conn.Commit(ctx, slices.Concat(removal, maps)) != nil && len(maps) > 0 {
+		if b.conn.Commit(ctx, slices.Concat(removal, records)) != nil && len(records) > 0 {
 			_ = b.conn.Commit(ctx, removal) // another program may have deleted a map
 		}
 	}

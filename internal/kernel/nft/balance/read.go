@@ -37,6 +37,11 @@ type content struct {
 	torn      bool // the list of rules may lack some
 }
 
+// doubts reports whether the lists may lack parts of the frontend.
+func (c *content) doubts(f *found) bool {
+	return f.frontend == nil || c.torn && f.frontend.hasAffinity()
+}
+
 // comments contains the rule comments of each chain. They show whether the chain is complete.
 type comments map[string][]string
 
@@ -73,13 +78,13 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 		return nil, err
 	}
 	for key, f := range c.frontends {
-		if f.frontend == nil || c.torn && f.frontend.hasAffinity() {
+		if c.doubts(f) {
 			keys = append(keys[:len(keys):len(keys)], key)
 		}
 	}
 	chains := comments{}
 	for _, key := range keys {
-		if f := c.frontends[key]; f != nil && f.frontend != nil && !(c.torn && f.frontend.hasAffinity()) {
+		if f := c.frontends[key]; f != nil && !c.doubts(f) {
 			continue
 		}
 		r, err := b.lookup(ctx, key, chains)
